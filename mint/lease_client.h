@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lease_client: a worker's way to leases. Asks the keeper (single flight here and there), keeps a lease at most 60 s idle, drops it
- * when revoked or expired. It also knows, for every (agent, host) that some credential covers, which leases of that agent are live
- * anywhere in the installation, because answers from such hosts are scrubbed of them: a lease_set, pushed by the keeper. Never calls back on
- * the caller's stack.
+ * lease_client: a worker's way to leases. Asks the keeper (single flight here and there), keeps a lease at most 60 s
+ * idle, drops it when revoked or expired. It also knows, for every (agent, host) that some credential covers, which
+ * leases of that agent are live anywhere in the installation, because answers from such hosts are scrubbed of them: a
+ * lease_set, pushed by the keeper. Never calls back on the caller's stack.
  *
  * Messages on the worker<->keeper channel (base/msg, wiped):
- *   LEASE_GET (1)     worker -> keeper  str credential, agent, host, u16 port, str method, path, scheme, request_id, u8 reason (0 first, 1 refresh,
- *                                       2 rejected)
- *   LEASE_ANSWER (2)  keeper -> worker  u16 end; with END_OK the lease (see keeper.c), else u32 retry_after_s, str why
- *   LEASE_WATCH (3)   worker -> keeper  str agent, credential: subscribe; answered by LEASE_LIVE… then LEASE_WATCHED (same id)
- *   LEASE_LIVE (4)    keeper -> worker  a lease of a subscribed (agent, credential) is live (push; before the asking worker gets its answer)
- *   LEASE_WATCHED (5) keeper -> worker
- *   LEASE_GONE (6)    keeper -> worker  str lease_id, u8 why (0 expired, 1 revoked, 2 replaced): drop it; revoked also ends exchanges that use it */
+ *   LEASE_GET (1)     worker -> keeper  str credential, agent, host, u16 port, str method, path, scheme, request_id, u8
+ * reason (0 first, 1 refresh, 2 rejected) LEASE_ANSWER (2)  keeper -> worker  u16 end; with END_OK the lease (see
+ * keeper.c), else u32 retry_after_s, str why LEASE_WATCH (3)   worker -> keeper  str agent, credential: subscribe;
+ * answered by LEASE_LIVE… then LEASE_WATCHED (same id) LEASE_LIVE (4)    keeper -> worker  a lease of a subscribed
+ * (agent, credential) is live (push; before the asking worker gets its answer) LEASE_WATCHED (5) keeper -> worker
+ *   LEASE_GONE (6)    keeper -> worker  str lease_id, agent, credential, u8 why (0 expired, 1 revoked, 2 replaced): use
+ * it no more; revoked also ends exchanges that use it; a replaced one is scrubbed until its own end (the origin still
+ * takes it) LEASE_UNWATCH (7) worker -> keeper  str agent, credential: no longer wanted (idle); no answer Their bytes
+ * are mint/lease_wire.h's business. */
 #ifndef MINT_LEASE_CLIENT_H
 #define MINT_LEASE_CLIENT_H
 
@@ -22,11 +24,12 @@
 #include "mint/lease.h"
 #include "mint/placeholder.h"
 
-enum lease_msg { LEASE_GET = 1, LEASE_ANSWER, LEASE_WATCH, LEASE_LIVE, LEASE_WATCHED, LEASE_GONE };
+enum lease_msg { LEASE_GET = 1, LEASE_ANSWER, LEASE_WATCH, LEASE_LIVE, LEASE_WATCHED, LEASE_GONE, LEASE_UNWATCH };
 enum lease_reason { LEASE_FIRST = 0, LEASE_REFRESH = 1, LEASE_REJECTED = 2 };
+enum lease_gone { LEASE_GONE_EXPIRED = 0, LEASE_GONE_REVOKED = 1, LEASE_GONE_REPLACED = 2 };
 
-/* The live leases of one agent whose credentials cover one host; immutable, reference-counted. needle id = item index * 8 + form
- * (0 raw, 1-3 base64 alignment, 4-6 base64url alignment). */
+/* The live leases of one agent whose credentials cover one host; immutable, reference-counted. needle id = item index *
+ * 8 + form (0 raw, 1-3 base64 alignment, 4-6 base64url alignment). */
 struct lease_set_item {
     struct lease *lease;
     struct str placeholder; /* what to put in its place; borrowed from the table the set references */
@@ -55,19 +58,20 @@ void lease_client_set_policy(struct lease_client *c, struct policy *p, struct pl
 void lease_client_on_revoked(struct lease_client *c, void (*cb)(void *ctx, const struct lease *lease), void *ctx);
 
 struct lease_answer {
-    enum end end; /* END_OK or the refusal */
+    enum end end;        /* END_OK or the refusal */
     struct lease *lease; /* with END_OK; the callee refs it to keep it */
     uint32_t retry_after_s;
     struct str why; /* for the event and hint; ours, never the sidecar's words */
 };
 /* Returns a cached lease at once (a new reference; no callback), or NULL and *ret_wait with cb exactly once later. */
-struct lease *lease_get(struct lease_client *c, const struct credential *cred, const struct ask *ask, struct str request_id,
-                        enum lease_reason reason, void (*cb)(void *ctx, const struct lease_answer *a), void *ctx,
-                        struct lease_wait **ret_wait);
+struct lease *lease_get(struct lease_client *c, const struct credential *cred, const struct ask *ask,
+                        struct str request_id, enum lease_reason reason,
+                        void (*cb)(void *ctx, const struct lease_answer *a), void *ctx, struct lease_wait **ret_wait);
 void lease_cancel(struct lease_wait **w);
 
-/* The set to scrub an answer with. 1: known (*ret: a new reference, or NULL when no credential covers the host or none is live);
- * 0: being fetched, cb exactly once later (then ask again); -1: the keeper is away (refuse: credential_unavailable). */
+/* The set to scrub an answer with. 1: known (*ret: a new reference, or NULL when no credential covers the host or none
+ * is live); 0: being fetched, cb exactly once later (then ask again); -1: the keeper is away (refuse:
+ * credential_unavailable). */
 int lease_live(struct lease_client *c, const struct agent *agent, const struct host *host, struct lease_set **ret,
                void (*cb)(void *ctx), void *ctx, struct lease_wait **ret_wait);
 /* Changes whenever some set may have changed: a running answer compares it and asks lease_live again. */
