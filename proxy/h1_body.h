@@ -14,9 +14,10 @@ struct h1_body_in {
     uint8_t digits;
     size_t ext_bytes, ext_max;
     size_t trailer_max;
+    size_t scanned; /* of a trailer section that is not all there */
 };
 enum h1_body_event {
-    H1_BODY_MORE = 0,  /* all given was consumed or a longer prefix is needed: read more */
+    H1_BODY_MORE = 0,  /* all given was consumed or a longer prefix is needed: drop *ret_used bytes, read more */
     H1_BODY_DATA,      /* *ret_data is body bytes (borrowed) */
     H1_BODY_TRAILERS,  /* *ret_data is the trailer section without its empty line (may be empty): parse with h1_trailers_parse */
     H1_BODY_END,       /* the message is complete */
@@ -29,7 +30,7 @@ enum h1_body_event h1_body_next(struct h1_body_in *b, struct str bytes, size_t *
 /* The peer closed: complete for until-close; otherwise truncated (false). */
 bool h1_body_closed(struct h1_body_in *b);
 
-/* Writing. data.n > 0. The last chunk is h1_chunk_end: "0\r\n" + trailer fields + "\r\n". */
+/* Writing. data.n > 0 (an empty chunk would end the body: the buffer fails instead). The last chunk is h1_chunk_end: "0\r\n" + trailer fields + "\r\n". */
 void h1_put_chunk(struct buf *out, struct str data);
 void h1_put_chunk_end(struct buf *out, const struct field *trailers, size_t n);
 

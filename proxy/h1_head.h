@@ -67,15 +67,20 @@ struct h1_fault {
 };
 
 /* Request head. max fields: limits.fields slots in `fields`. CONNECT's target is an authority; a body on CONNECT is refused; TRACE and
- * TRACK are refused by policy elsewhere, not here. `*from` lets a caller that got H1_MORE go on where the search for the end stopped
- * (0 at first; kept by the caller). */
+ * TRACK are refused by policy elsewhere, not here. `*from` lets a caller that got H1_MORE go on where the search for the end stopped:
+ * 0 at first, opaque afterwards, kept by the caller as long as it adds bytes to the same head, 0 again after H1_DONE. Total work is
+ * linear in the bytes, however they come. `fault` may be NULL. Also refused: an Expect other than one 100-continue; a Connection
+ * option that names a framing or auth field (it would vanish at the next hop). */
 enum h1_result h1_request_parse(struct str bytes, const struct h1_limits *lim, struct h1_field *fields, size_t *from,
                                 struct h1_head *ret, struct h1_fault *fault);
 /* Response head to a request of this method (HEAD, CONNECT change the framing). 1xx, 204 and 304 have no body; two lengths, a
- * length with 204 or 1xx... see tests/unit/proxy_h1_head_test.c for the table. Neither length nor chunked: until close. */
+ * length with 204 or 1xx... see tests/http1/responses.txt for the table. Neither length nor chunked: until close. Lenient where no
+ * framing hangs on it: an empty reason with or without its space, obs-text, codes up to 999, `Content-Length: 0` with 204. */
 enum h1_result h1_response_parse(struct str bytes, struct str request_method, const struct h1_limits *lim, struct h1_field *fields,
                                  size_t *from, struct h1_head *ret, struct h1_fault *fault);
-/* Trailer section after the last chunk, up to the empty line; the same field rules, no framing names. */
+/* Trailer section after the last chunk, up to the empty line or to the end of the bytes (H1_BODY_TRAILERS gives it without); the same
+ * field rules. Fields that must not be in a trailer (framing, routing, auth, hop-by-hop, and every other name we know but Date
+ * and Server) are checked but left out of `fields`: they can neither be merged nor sent on. lim->head_bytes bounds the section. */
 enum h1_result h1_trailers_parse(struct str bytes, const struct h1_limits *lim, struct h1_field *fields, size_t *ret_nfields,
                                  size_t *ret_bytes, struct h1_fault *fault);
 
@@ -86,7 +91,11 @@ bool h1_list_has(struct str value, struct str token);
 bool h1_connection_names(const struct h1_head *h, struct str name);
 /* A value may be written into a head: no CR, LF, NUL or other control (HTAB allowed), RFC 9110 5.5. */
 bool h1_value_ok(struct str value);
-/* "Name: value\r\n". The caller looks at out->failed. */
+/* "Name: value\r\n". The caller looks at out->failed, which is also set, and nothing written, where name or value could not be a
+ * field (see h1_value_ok): the last gate before the wire. */
 void h1_put_field(struct buf *out, struct str name, struct str value);
+/* "METHOD target HTTP/1.1\r\n" and "HTTP/1.1 200 reason\r\n", with the same gate. A head ends with "\r\n". */
+void h1_put_request_line(struct buf *out, struct str method, struct str target);
+void h1_put_status_line(struct buf *out, unsigned status, struct str reason);
 
 #endif
