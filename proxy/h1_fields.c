@@ -40,9 +40,8 @@ static inline enum h1_result field_line(const char *base, const char **pp, const
                                         struct h1_field *f, struct h1_fault *fault)
 {
     const char *start = *pp, *p = start;
-    unsigned seen = 0, class;
-    while (p < end && (class = h1_class[(unsigned char)*p]) & H1_C_TOKEN)
-        seen |= class, p++;
+    unsigned seen = 0;
+    p = h1_token_end(p, end, &seen);
     if (p == end)
         return H1_MORE;
     if (*p != ':' || p == start)
@@ -155,10 +154,8 @@ bool h1_value_ok(struct str value)
 
 static bool is_token(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (!(h1_class[(unsigned char)s.p[i]] & H1_C_TOKEN))
-            return false;
-    return s.n > 0;
+    unsigned seen = 0;
+    return s.n > 0 && h1_token_end(s.p, s.p + s.n, &seen) == s.p + s.n;
 }
 
 /* The last gate before the wire: what cannot be a field is never written, whoever made it; the buffer fails instead. */

@@ -38,8 +38,23 @@ static inline __attribute__((always_inline)) bool same(const char *p, const char
     return lower8(load(p + n - 8, 8)) == load(want + n - 8, 8);
 }
 
+/* Bit c - 'a': some known name of this length begins with c. Folds to a constant where n is one. */
+static inline __attribute__((always_inline)) uint32_t first_letters(size_t n)
+{
+    uint32_t mask = n >= 6 ? 1u << ('p' - 'a') : 0;
+#define H1_NAME(id, text, flags)                                                                                       \
+    if (n == sizeof(text) - 1)                                                                                         \
+        mask |= 1u << (text[0] - 'a');
+#include "proxy/h1_names.def"
+#undef H1_NAME
+    return mask;
+}
+
 static inline __attribute__((always_inline)) enum h1_name of_length(const char *p, size_t n)
 {
+    unsigned letter = (((unsigned char)p[0] | 0x20u) - 'a') & 31;
+    if (!(first_letters(n) >> letter & 1)) /* most names end here */
+        return H1_OTHER;
 #define H1_NAME(id, text, flags)                                                                                       \
     static_assert(sizeof(text) - 1 <= NAME_MAX_KNOWN, "NAME_MAX_KNOWN");                                               \
     if (n == sizeof(text) - 1 && same(p, text, sizeof(text) - 1))                                                      \

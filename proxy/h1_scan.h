@@ -8,6 +8,10 @@
 
 #include "proxy/h1_head.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 enum {
     H1_C_TOKEN = 1,  /* RFC 9110 5.6.2 tchar */
     H1_C_MARK = 2,   /* a tchar that is no letter, digit or `-` */
@@ -27,8 +31,64 @@ unsigned h1_name_flags(enum h1_name id);
 /* The id of a name once every mark in it is read as `-`; H1_OTHER for one longer than all we know. */
 enum h1_name h1_name_alias(struct str name);
 
+static inline bool h1_is_control(char c)
+{
+    unsigned char u = (unsigned char)c;
+    return (u < 0x20 && u != '\t') || u == 0x7f;
+}
+const char *h1_control_find_tail(const char *p, const char *end);
+
+#ifdef __SSE2__
+/* Bit i: byte i of 16 is a control character other than HTAB. */
+static inline unsigned h1_control_mask16(const char *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1f)), x);
+    low = _mm_andnot_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('\t')), low);
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(low, _mm_cmpeq_epi8(x, _mm_set1_epi8(0x7f))));
+}
+/* Bit i: byte i of 16 is a letter, a digit or `-`. */
+static inline unsigned h1_plain_mask16(const char *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    __m128i alpha = _mm_sub_epi8(_mm_or_si128(x, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
+    __m128i digit = _mm_sub_epi8(x, _mm_set1_epi8('0'));
+    __m128i ok = _mm_cmpeq_epi8(_mm_min_epu8(alpha, _mm_set1_epi8(25)), alpha);
+    ok = _mm_or_si128(ok, _mm_cmpeq_epi8(_mm_min_epu8(digit, _mm_set1_epi8(9)), digit));
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(ok, _mm_cmpeq_epi8(x, _mm_set1_epi8('-'))));
+}
+#endif
+
 /* First byte in [p, end) that is a control character other than HTAB (so also CR, LF, NUL, DEL), or end. */
-const char *h1_control_find(const char *p, const char *end);
+static inline const char *h1_control_find(const char *p, const char *end)
+{
+#ifdef __SSE2__
+    for (; end - p >= 16; p += 16) {
+        unsigned mask = h1_control_mask16(p);
+        if (mask)
+            return p + __builtin_ctz(mask);
+    }
+#endif
+    return p == end ? p : h1_control_find_tail(p, end);
+}
+
+/* First byte in [p, end) that is no tchar, or end; H1_C_MARK is added to *seen when there were marks. */
+static inline const char *h1_token_end(const char *p, const char *end, unsigned *seen)
+{
+#ifdef __SSE2__
+    for (; end - p >= 16; p += 16) {
+        unsigned other = ~h1_plain_mask16(p) & 0xffff;
+        if (other) {
+            p += __builtin_ctz(other);
+            break;
+        }
+    }
+#endif
+    unsigned class;
+    while (p < end && (class = h1_class[(unsigned char)*p]) & H1_C_TOKEN)
+        *seen |= class, p++;
+    return p;
+}
 
 /* Looks through bytes from offset `from` on (what lies before was looked through already) for CRLF CRLF. *ret_end:
  * offset past it, or 0: not there yet. *ret_line: some line ended in what was looked through now. Refuses control
