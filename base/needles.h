@@ -30,5 +30,7 @@ struct needle_match {
 bool needles_find(const struct needles *s, struct str text, size_t from, struct needle_match *ret);
 /* For streams: the length of the longest tail of `text` that is a proper prefix of some needle (0: nothing to hold back). */
 size_t needles_tail(const struct needles *s, struct str text);
+/* For tests and benches: sets made from now on use at most this: 0 plain C, 1 SSSE3, 2 AVX2. */
+void needles_limit_level(unsigned level);
 
 #endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/needles_filter.h"
+#include "base/needles.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { CLUSTERS = 8, PRE_CLUSTERS = 32 };
+
+static enum needles_level level_limit = NEEDLES_AVX2;
+
+void needles_limit_level(unsigned level)
+{
+    level_limit = level >= NEEDLES_AVX2 ? NEEDLES_AVX2 : level == NEEDLES_SSSE3 ? NEEDLES_SSSE3 : NEEDLES_PLAIN;
+}
+
+enum needles_level needles_level(void)
+{
+    enum needles_level has = NEEDLES_PLAIN;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        has = NEEDLES_AVX2;
+    else if (__builtin_cpu_supports("ssse3"))
+        has = NEEDLES_SSSE3;
+#endif
+    return has < level_limit ? has : level_limit;
+}
+
+unsigned needles_bloom_log2(size_t count)
+{
+    unsigned log2 = NEEDLES_BLOOM_LOG2;
+    while (log2 < 26 && (size_t)1 << log2 < count * 32)
+        log2++;
+    return log2;
+}
+
+/* ---- building: clusters and offsets ---- */
+
+/* How often the high nibble of a byte has this value in the text we expect (JSON, source, base64), of 256. The low
+ * nibble is taken as even. Only speed depends on it. */
+static const uint8_t high_weight[16] = { 4, 2, 44, 34, 24, 20, 74, 46, 1, 1, 1, 1, 1, 1, 1, 1 };
+
+/* The nibbles seen at each offset in the needles of one cluster. */
+struct cluster {
+    uint16_t low[NEEDLES_REACH], high[NEEDLES_REACH];
+    bool used;
+};
+
+/* Chance that a byte of text passes this cluster's two nibble sets at one offset. */
+static double cluster_chance(uint16_t low, uint16_t high)
+{
+    unsigned weight = 0;
+    for (unsigned bits = high; bits; bits &= bits - 1)
+        weight += high_weight[__builtin_ctz(bits)];
+    return (double)__builtin_popcount(low) * weight / (16.0 * 256.0);
+}
+
+static double cluster_cost(const struct cluster *a, const struct cluster *b, const struct needles_filter *f)
+{
+    double chance = 1;
+    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+        size_t o = f->offset[i];
+        chance *= cluster_chance((uint16_t)(a->low[o] | b->low[o]), (uint16_t)(a->high[o] | b->high[o]));
+    }
+    return chance;
+}
+
+/* Neighbours in byte order have the most in common: runs of equal keys first, then equal shares. */
+static size_t clusters_seed(struct cluster c[PRE_CLUSTERS], const struct str *v, size_t count, size_t reach)
+{
+    size_t keys = 1;
+    for (size_t i = 1; i < count; i++)
+        keys += memcmp(v[i].p, v[i - 1].p, 4) != 0;
+    size_t used = 0;
+    for (size_t i = 0, key = 0; i < count; i++) {
+        if (i && memcmp(v[i].p, v[i - 1].p, 4) != 0)
+            key++;
+        size_t at = keys <= PRE_CLUSTERS ? key : key * PRE_CLUSTERS / keys;
+        c[at].used = true;
+        used = at + 1;
+        for (size_t o = 0; o < reach; o++) {
+            unsigned byte = (unsigned char)v[i].p[o];
+            c[at].low[o] |= (uint16_t)(1u << (byte & 15));
+            c[at].high[o] |= (uint16_t)(1u << (byte >> 4));
+        }
+    }
+    return used;
+}
+
+/* Greedy: the offset that leaves the fewest false candidates, then the best one besides it, … An offset may repeat when
+ * the needles are too short for four. */
+static void offsets_choose(struct needles_filter *f, const struct cluster *c, size_t n, size_t reach)
+{
+    double left[PRE_CLUSTERS];
+    for (size_t i = 0; i < n; i++)
+        left[i] = 1;
+    for (size_t slot = 0; slot < NEEDLES_OFFSETS; slot++) {
+        size_t best = 0;
+        double best_cost = (double)PRE_CLUSTERS + 1;
+        for (size_t o = 0; o < reach; o++) {
+            bool taken = false;
+            for (size_t k = 0; k < slot; k++)
+                taken |= f->offset[k] == o;
+            if (taken)
+                continue;
+            double cost = 0;
+            for (size_t i = 0; i < n; i++)
+                cost += left[i] * cluster_chance(c[i].low[o], c[i].high[o]);
+            if (cost < best_cost) {
+                best_cost = cost;
+                best = o;
+            }
+        }
+        f->offset[slot] = best;
+        for (size_t i = 0; i < n; i++)
+            left[i] *= cluster_chance(c[i].low[best], c[i].high[best]);
+    }
+}
+
+/* Joins the two clusters whose union adds the least, until eight are left. */
+static void clusters_join(struct cluster *c, size_t n, const struct needles_filter *f)
+{
+    for (size_t left = n; left > CLUSTERS; left--) {
+        size_t best_a = 0, best_b = 0;
+        double best = 1e9;
+        for (size_t a = 0; a < n; a++) {
+            if (!c[a].used)
+                continue;
+            double own = cluster_cost(&c[a], &c[a], f);
+            for (size_t b = a + 1; b < n; b++) {
+                if (!c[b].used)
+                    continue;
+                double added = cluster_cost(&c[a], &c[b], f) - own - cluster_cost(&c[b], &c[b], f);
+                if (added < best) {
+                    best = added;
+                    best_a = a;
+                    best_b = b;
+                }
+            }
+        }
+        for (size_t o = 0; o < NEEDLES_REACH; o++) {
+            c[best_a].low[o] |= c[best_b].low[o];
+            c[best_a].high[o] |= c[best_b].high[o];
+        }
+        c[best_b].used = false;
+    }
+}
+
+void needles_filter_init(struct needles_filter *f, const struct str *sorted, size_t count, size_t shortest,
+                         unsigned bloom_log2)
+{
+    struct cluster c[PRE_CLUSTERS] = { 0 };
+    size_t reach = shortest < NEEDLES_REACH ? shortest : NEEDLES_REACH;
+    size_t n = clusters_seed(c, sorted, count, reach);
+    f->level = needles_level();
+    f->key = (uint8_t)(shortest < 8 ? shortest : 8);
+    f->bloom_shift = (uint8_t)(64 - bloom_log2);
+    offsets_choose(f, c, n, reach);
+    clusters_join(c, n, f);
+    f->span = f->key;
+    for (size_t i = 0; i < NEEDLES_OFFSETS; i++)
+        if (f->offset[i] >= f->span)
+            f->span = (uint8_t)(f->offset[i] + 1);
+    uint8_t bit = 1;
+    for (size_t k = 0; k < n; k++) {
+        if (!c[k].used)
+            continue;
+        for (size_t i = 0; i < NEEDLES_OFFSETS; i++)
+            for (unsigned nibble = 0; nibble < 16; nibble++) {
+                if (c[k].low[f->offset[i]] >> nibble & 1)
+                    f->low[i][nibble] |= bit;
+                if (c[k].high[f->offset[i]] >> nibble & 1)
+                    f->high[i][nibble] |= bit;
+            }
+        bit = (uint8_t)(bit << 1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t h = needles_mix(needles_key(sorted[i].p, f->key)) >> f->bloom_shift;
+        f->bloom[h / 64] |= (uint64_t)1 << h % 64;
+    }
+    explicit_bzero(c, sizeof c);
+}
+
+/* ---- scanning ---- */
+
+static inline bool bloom_has(const struct needles_filter *f, const char *p)
+{
+    uint64_t h = needles_mix(needles_key(p, f->key)) >> f->bloom_shift;
+    return f->bloom[h / 64] >> h % 64 & 1;
+}
+
+static size_t next_plain(const struct needles_filter *f, const char *text, size_t at, size_t end)
+{
+    for (; at < end; at++) {
+        unsigned bits = 0xff;
+        for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+            unsigned byte = (unsigned char)text[at + f->offset[i]];
+            bits &= f->low[i][byte & 15] & f->high[i][byte >> 4];
+        }
+        if (bits && bloom_has(f, text + at))
+            return at;
+    }
+    return end;
+}
+
+#if defined(__x86_64__)
+/* Both vector scans take full blocks of start positions; the last block is moved back to end exactly at `end` (its
+ * first positions were looked at already and are masked), so no load passes the text. */
+
+__attribute__((target("ssse3"))) static inline unsigned block_ssse3(const struct needles_filter *f, const char *p)
+{
+    const __m128i nibble = _mm_set1_epi8(15);
+    __m128i bits = _mm_set1_epi8(-1);
+    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+        __m128i b = _mm_loadu_si128((const __m128i_u *)(p + f->offset[i]));
+        __m128i low = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i_u *)f->low[i]), _mm_and_si128(b, nibble));
+        __m128i high = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i_u *)f->high[i]),
+                                        _mm_and_si128(_mm_srli_epi16(b, 4), nibble));
+        bits = _mm_and_si128(bits, _mm_and_si128(low, high));
+    }
+    return ~(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bits, _mm_setzero_si128())) & 0xffffu;
+}
+
+__attribute__((target("ssse3"))) static size_t next_ssse3(const struct needles_filter *f, const char *text, size_t at,
+                                                          size_t end)
+{
+    enum { WIDTH = 16 };
+    if (end - at < WIDTH)
+        return next_plain(f, text, at, end);
+    while (at < end) {
+        size_t block = at + WIDTH <= end ? at : end - WIDTH;
+        unsigned hits = block_ssse3(f, text + block);
+        hits &= ~0u << (at - block);
+        for (; hits; hits &= hits - 1) {
+            size_t p = block + (size_t)__builtin_ctz(hits);
+            if (bloom_has(f, text + p))
+                return p;
+        }
+        at = block + WIDTH;
+    }
+    return end;
+}
+
+struct avx2_tables {
+    __m256i low[NEEDLES_OFFSETS], high[NEEDLES_OFFSETS];
+};
+
+__attribute__((target("avx2"), always_inline)) static inline __m256i block_avx2(const struct needles_filter *f,
+                                                                                const struct avx2_tables *t,
+                                                                                const char *p)
+{
+    const __m256i nibble = _mm256_set1_epi8(15);
+    __m256i bits = _mm256_set1_epi8(-1);
+    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+        __m256i b = _mm256_loadu_si256((const __m256i_u *)(p + f->offset[i]));
+        __m256i low = _mm256_shuffle_epi8(t->low[i], _mm256_and_si256(b, nibble));
+        __m256i high = _mm256_shuffle_epi8(t->high[i], _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble));
+        bits = _mm256_and_si256(bits, _mm256_and_si256(low, high));
+    }
+    return bits;
+}
+
+__attribute__((target("avx2"))) static size_t next_avx2(const struct needles_filter *f, const char *text, size_t at,
+                                                        size_t end)
+{
+    enum { WIDTH = 32 };
+    if (end - at < WIDTH)
+        return next_ssse3(f, text, at, end);
+    struct avx2_tables t;
+    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+        t.low[i] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)f->low[i]));
+        t.high[i] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)f->high[i]));
+    }
+    while (at < end) {
+        size_t block = at;
+        if (at + 2 * WIDTH <= end) { /* two at once; most often both are empty */
+            __m256i a = block_avx2(f, &t, text + at), b = block_avx2(f, &t, text + at + WIDTH);
+            if (_mm256_testz_si256(_mm256_or_si256(a, b), _mm256_or_si256(a, b))) {
+                at += 2 * WIDTH;
+                continue;
+            }
+        } else if (at + WIDTH > end) {
+            block = end - WIDTH;
+        }
+        __m256i bits = block_avx2(f, &t, text + block);
+        unsigned hits = ~(unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bits, _mm256_setzero_si256()));
+        hits &= ~0u << (at - block);
+        for (; hits; hits &= hits - 1) {
+            size_t p = block + (size_t)__builtin_ctz(hits);
+            if (bloom_has(f, text + p))
+                return p;
+        }
+        at = block + WIDTH;
+    }
+    return end;
+}
+#endif
+
+size_t needles_filter_next(const struct needles_filter *f, const char *text, size_t at, size_t end)
+{
+    if (at >= end)
+        return end;
+#if defined(__x86_64__)
+    if (f->level == NEEDLES_AVX2)
+        return next_avx2(f, text, at, end);
+    if (f->level == NEEDLES_SSSE3)
+        return next_ssse3(f, text, at, end);
+#endif
+    return next_plain(f, text, at, end);
+}
