@@ -56,10 +56,12 @@ static double cluster_chance(uint16_t low, uint16_t high)
     return (double)__builtin_popcount(low) * weight / (16.0 * 256.0);
 }
 
-static double cluster_cost(const struct cluster *a, const struct cluster *b, const struct needles_filter *f)
+/* The same for the union of two, over the first `offsets` offsets together. */
+static double cluster_chance_all(const struct cluster *a, const struct cluster *b, const struct needles_filter *f,
+                                 size_t offsets)
 {
     double chance = 1;
-    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+    for (size_t i = 0; i < offsets; i++) {
         size_t o = f->offset[i];
         chance *= cluster_chance((uint16_t)(a->low[o] | b->low[o]), (uint16_t)(a->high[o] | b->high[o]));
     }
@@ -88,14 +90,14 @@ static size_t clusters_seed(struct cluster c[PRE_CLUSTERS], const struct str *v,
     return used;
 }
 
-/* Greedy: the offset that leaves the fewest false candidates, then the best one besides it, … An offset may repeat when
- * the needles are too short for four. */
+/* Greedy: the offset that leaves the fewest false candidates, then the best one besides it, … */
 static void offsets_choose(struct needles_filter *f, const struct cluster *c, size_t n, size_t reach)
 {
     double left[PRE_CLUSTERS];
     for (size_t i = 0; i < n; i++)
         left[i] = 1;
-    for (size_t slot = 0; slot < NEEDLES_OFFSETS; slot++) {
+    f->offsets = (uint8_t)(reach < NEEDLES_OFFSETS ? NEEDLES_OFFSETS_FEW : NEEDLES_OFFSETS);
+    for (size_t slot = 0; slot < f->offsets; slot++) {
         size_t best = 0;
         double best_cost = (double)PRE_CLUSTERS + 1;
         for (size_t o = 0; o < reach; o++) {
@@ -118,33 +120,52 @@ static void offsets_choose(struct needles_filter *f, const struct cluster *c, si
     }
 }
 
+static double join_cost(const struct cluster *c, size_t a, size_t b, const double *own, const struct needles_filter *f)
+{
+    return cluster_chance_all(&c[a], &c[b], f, NEEDLES_OFFSETS_FEW) - own[a] - own[b];
+}
+
 /* Joins the two clusters whose union adds the least, until eight are left. */
 static void clusters_join(struct cluster *c, size_t n, const struct needles_filter *f)
 {
+    if (n <= CLUSTERS)
+        return;
+    double own[PRE_CLUSTERS], added[PRE_CLUSTERS][PRE_CLUSTERS];
+    for (size_t a = 0; a < n; a++)
+        own[a] = cluster_chance_all(&c[a], &c[a], f, NEEDLES_OFFSETS_FEW);
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = a + 1; b < n; b++)
+            added[a][b] = join_cost(c, a, b, own, f);
     for (size_t left = n; left > CLUSTERS; left--) {
-        size_t best_a = 0, best_b = 0;
+        size_t to = 0, from = 0;
         double best = 1e9;
-        for (size_t a = 0; a < n; a++) {
-            if (!c[a].used)
-                continue;
-            double own = cluster_cost(&c[a], &c[a], f);
-            for (size_t b = a + 1; b < n; b++) {
-                if (!c[b].used)
-                    continue;
-                double added = cluster_cost(&c[a], &c[b], f) - own - cluster_cost(&c[b], &c[b], f);
-                if (added < best) {
-                    best = added;
-                    best_a = a;
-                    best_b = b;
+        for (size_t a = 0; a < n; a++)
+            for (size_t b = a + 1; b < n && c[a].used; b++)
+                if (c[b].used && added[a][b] < best) {
+                    best = added[a][b];
+                    to = a;
+                    from = b;
                 }
-            }
-        }
         for (size_t o = 0; o < NEEDLES_REACH; o++) {
-            c[best_a].low[o] |= c[best_b].low[o];
-            c[best_a].high[o] |= c[best_b].high[o];
+            c[to].low[o] |= c[from].low[o];
+            c[to].high[o] |= c[from].high[o];
         }
-        c[best_b].used = false;
+        c[from].used = false;
+        own[to] = cluster_chance_all(&c[to], &c[to], f, NEEDLES_OFFSETS_FEW);
+        for (size_t k = 0; k < n; k++)
+            if (c[k].used && k != to)
+                added[k < to ? k : to][k < to ? to : k] = join_cost(c, to, k, own, f);
     }
+}
+
+/* Four offsets will do when few positions of ordinary text pass them by accident. */
+static bool few_are_enough(const struct cluster *c, size_t n, const struct needles_filter *f)
+{
+    double chance = 0;
+    for (size_t i = 0; i < n; i++)
+        if (c[i].used)
+            chance += cluster_chance_all(&c[i], &c[i], f, NEEDLES_OFFSETS_FEW);
+    return chance < 1.0 / 1024;
 }
 
 void needles_filter_init(struct needles_filter *f, const struct str *sorted, size_t count, size_t shortest,
@@ -158,15 +179,17 @@ void needles_filter_init(struct needles_filter *f, const struct str *sorted, siz
     f->bloom_shift = (uint8_t)(64 - bloom_log2);
     offsets_choose(f, c, n, reach);
     clusters_join(c, n, f);
+    if (few_are_enough(c, n, f))
+        f->offsets = NEEDLES_OFFSETS_FEW;
     f->span = f->key;
-    for (size_t i = 0; i < NEEDLES_OFFSETS; i++)
+    for (size_t i = 0; i < f->offsets; i++)
         if (f->offset[i] >= f->span)
             f->span = (uint8_t)(f->offset[i] + 1);
     uint8_t bit = 1;
     for (size_t k = 0; k < n; k++) {
         if (!c[k].used)
             continue;
-        for (size_t i = 0; i < NEEDLES_OFFSETS; i++)
+        for (size_t i = 0; i < f->offsets; i++)
             for (unsigned nibble = 0; nibble < 16; nibble++) {
                 if (c[k].low[f->offset[i]] >> nibble & 1)
                     f->low[i][nibble] |= bit;
@@ -194,7 +217,7 @@ static size_t next_plain(const struct needles_filter *f, const char *text, size_
 {
     for (; at < end; at++) {
         unsigned bits = 0xff;
-        for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+        for (size_t i = 0; i < f->offsets; i++) {
             unsigned byte = (unsigned char)text[at + f->offset[i]];
             bits &= f->low[i][byte & 15] & f->high[i][byte >> 4];
         }
@@ -212,7 +235,7 @@ __attribute__((target("ssse3"))) static inline unsigned block_ssse3(const struct
 {
     const __m128i nibble = _mm_set1_epi8(15);
     __m128i bits = _mm_set1_epi8(-1);
-    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+    for (size_t i = 0; i < f->offsets; i++) {
         __m128i b = _mm_loadu_si128((const __m128i_u *)(p + f->offset[i]));
         __m128i low = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i_u *)f->low[i]), _mm_and_si128(b, nibble));
         __m128i high = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i_u *)f->high[i]),
@@ -246,13 +269,15 @@ struct avx2_tables {
     __m256i low[NEEDLES_OFFSETS], high[NEEDLES_OFFSETS];
 };
 
-__attribute__((target("avx2"), always_inline)) static inline __m256i block_avx2(const struct needles_filter *f,
-                                                                                const struct avx2_tables *t,
-                                                                                const char *p)
+#define AVX2        __attribute__((target("avx2")))
+#define AVX2_INLINE __attribute__((target("avx2"), always_inline)) static inline
+
+AVX2_INLINE __m256i block_avx2(const struct needles_filter *f, const struct avx2_tables *t, const char *p,
+                               size_t offsets)
 {
     const __m256i nibble = _mm256_set1_epi8(15);
     __m256i bits = _mm256_set1_epi8(-1);
-    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+    for (size_t i = 0; i < offsets; i++) {
         __m256i b = _mm256_loadu_si256((const __m256i_u *)(p + f->offset[i]));
         __m256i low = _mm256_shuffle_epi8(t->low[i], _mm256_and_si256(b, nibble));
         __m256i high = _mm256_shuffle_epi8(t->high[i], _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble));
@@ -261,29 +286,28 @@ __attribute__((target("avx2"), always_inline)) static inline __m256i block_avx2(
     return bits;
 }
 
-__attribute__((target("avx2"))) static size_t next_avx2(const struct needles_filter *f, const char *text, size_t at,
-                                                        size_t end)
+/* `offsets` is a constant in both callers, so that each gets straight code. */
+AVX2_INLINE size_t scan_avx2(const struct needles_filter *f, const char *text, size_t at, size_t end, size_t offsets)
 {
     enum { WIDTH = 32 };
-    if (end - at < WIDTH)
-        return next_ssse3(f, text, at, end);
     struct avx2_tables t;
-    for (size_t i = 0; i < NEEDLES_OFFSETS; i++) {
+    for (size_t i = 0; i < offsets; i++) {
         t.low[i] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)f->low[i]));
         t.high[i] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)f->high[i]));
     }
     while (at < end) {
         size_t block = at;
         if (at + 2 * WIDTH <= end) { /* two at once; most often both are empty */
-            __m256i a = block_avx2(f, &t, text + at), b = block_avx2(f, &t, text + at + WIDTH);
-            if (_mm256_testz_si256(_mm256_or_si256(a, b), _mm256_or_si256(a, b))) {
+            __m256i two =
+                _mm256_or_si256(block_avx2(f, &t, text + at, offsets), block_avx2(f, &t, text + at + WIDTH, offsets));
+            if (_mm256_testz_si256(two, two)) {
                 at += 2 * WIDTH;
                 continue;
             }
         } else if (at + WIDTH > end) {
             block = end - WIDTH;
         }
-        __m256i bits = block_avx2(f, &t, text + block);
+        __m256i bits = block_avx2(f, &t, text + block, offsets);
         unsigned hits = ~(unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bits, _mm256_setzero_si256()));
         hits &= ~0u << (at - block);
         for (; hits; hits &= hits - 1) {
@@ -294,6 +318,15 @@ __attribute__((target("avx2"))) static size_t next_avx2(const struct needles_fil
         at = block + WIDTH;
     }
     return end;
+}
+
+AVX2 static size_t next_avx2(const struct needles_filter *f, const char *text, size_t at, size_t end)
+{
+    if (end - at < 32)
+        return next_ssse3(f, text, at, end);
+    if (f->offsets == NEEDLES_OFFSETS_FEW)
+        return scan_avx2(f, text, at, end, NEEDLES_OFFSETS_FEW);
+    return scan_avx2(f, text, at, end, NEEDLES_OFFSETS);
 }
 #endif
 

@@ -15,7 +15,8 @@
 #include "base/str.h"
 
 enum {
-    NEEDLES_OFFSETS = 4,
+    NEEDLES_OFFSETS_FEW = 4,
+    NEEDLES_OFFSETS = 6,
     NEEDLES_REACH = 12,      /* offsets are chosen among the first so many bytes */
     NEEDLES_BLOOM_LOG2 = 12, /* smallest bitmap, in bits */
 };
@@ -27,6 +28,7 @@ struct needles_filter {
     uint8_t key;  /* bytes hashed: 4 to 8 */
     uint8_t span; /* bytes of text a position must have after it to be looked at: covers key and offsets */
     uint8_t bloom_shift;
+    uint8_t offsets; /* how many are looked at: NEEDLES_OFFSETS_FEW or NEEDLES_OFFSETS */
     size_t offset[NEEDLES_OFFSETS];
     uint64_t *bloom; /* the owner's memory, zeroed, 2^(64 - bloom_shift) bits */
     uint8_t low[NEEDLES_OFFSETS][16], high[NEEDLES_OFFSETS][16];
