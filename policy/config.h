@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config: outgate.yaml as a plain struct, the only interface between reading the file and acting on it. Parsing is pure:
- * it opens nothing and knows no clock. Every error is collected as FILE:LINE:COL: KEY: what was expected, what came.
- * Keys are in config_keys.def; a key of a feature that this build lacks is an error that names the feature.
- * All strings live in the config's arena. Relative paths are made absolute against the file's folder. */
+ * config: outgate.yaml as a plain struct, the only interface between reading the file and acting on it. Parsing is
+ * pure: it opens nothing and knows no clock. Every error is collected as FILE:LINE:COL: KEY: what was expected, what
+ * came. Keys are in config_keys.def; a key of a feature that this build lacks is an error that names the feature. All
+ * strings live in the config's arena. Relative paths are made absolute against the file's folder. */
 #ifndef POLICY_CONFIG_H
 #define POLICY_CONFIG_H
 
@@ -11,6 +11,8 @@
 #include "base/limits.h"
 #include "policy/host.h"
 #include "policy/ip.h"
+
+#include <stdio.h>
 
 enum { CONFIG_MAX = 4 * 1024 * 1024 };
 
@@ -113,8 +115,9 @@ struct credential {
     struct name_list agents;
     struct host_pattern *hosts; /* EXACT or SUFFIX */
     size_t nhosts;
-    uint16_t *ports; /* default 443 (and 80 with allow_plain_http) */
+    uint16_t *ports; /* default 443 (and 80 with allow_plain_http), filled in */
     size_t nports;
+    bool ports_given;
     struct name_list methods;
     struct path_pattern *paths;
     size_t npaths;
@@ -188,6 +191,9 @@ struct config {
     uint64_t ask_hold_ms;
     bool refuse_at_connect;
     struct limits limits;
+    struct str *side_files; /* sorted, distinct: see config_side_files */
+    size_t nside_files;
+    unsigned char sha256[32]; /* of the file's bytes */
 };
 
 /* A list of findings about the file: errors and warnings, each one line without LF. */
@@ -205,13 +211,19 @@ void diag_init(struct diag *d);
 void diag_done(struct diag *d);
 void diag_add(struct diag *d, bool error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Parses `text` (the bytes of `file`; `dir` is its absolute folder). Reports every error it can find, then returns NULL when
- * there was one. Warnings alone still give a config. Free with config_free. */
+/* Parses `text` (the bytes of `file`; `dir` is its absolute folder). Reports every error it can find, then returns NULL
+ * when there was one. Warnings alone still give a config. Free with config_free. */
 struct config *config_parse(struct str file, struct str dir, struct str text, struct diag *diag);
 void config_free(struct config *c);
 
-/* Every file that the configuration names and that a snapshot must carry: token files, CA files, the parent's login file
+/* Every file that the configuration names and that a snapshot must carry: token files, CA files, the parent's login
+ * file
  * ("system" CA roots are named "system"). Calls cb once per distinct path. */
 void config_side_files(const struct config *c, void (*cb)(void *ctx, struct str path), void *ctx);
+
+/* Where a unix: listener's socket is: a relative path is under the runtime folder. STR_NONE when memory is out. */
+struct str config_listener_path(const struct config_listener *l, struct str runtime_dir, struct arena *a);
+/* The reference of every key, from the same tables that the parser uses, as Markdown: docs/CONFIG.md. */
+void config_print_doc(FILE *out);
 
 #endif
