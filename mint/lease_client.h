@@ -29,10 +29,11 @@ enum lease_reason { LEASE_FIRST = 0, LEASE_REFRESH = 1, LEASE_REJECTED = 2 };
 enum lease_gone { LEASE_GONE_EXPIRED = 0, LEASE_GONE_REVOKED = 1, LEASE_GONE_REPLACED = 2 };
 
 /* The live leases of one agent whose credentials cover one host; immutable, reference-counted. needle id = item index *
- * 8 + form (0 raw, 1-3 base64 alignment, 4-6 base64url alignment). */
+ * LEASE_SET_FORMS + enum form (mint/form.h). Equal values stand in it once. */
+enum { LEASE_SET_FORMS = 16, LEASE_SET_MAX = 1024 };
 struct lease_set_item {
     struct lease *lease;
-    struct str placeholder; /* what to put in its place; borrowed from the table the set references */
+    struct str placeholder; /* what to put in its place; the set's own copy */
 };
 struct lease_set {
     unsigned refs;
@@ -40,8 +41,13 @@ struct lease_set {
     struct placeholder_table *table;
     struct lease_set_item *items;
     size_t n;
+    struct arena arena;
     struct needles *needles;
+    size_t shortest; /* of the needles: a shorter text holds none */
 };
+/* Takes its own references. NULL: out of memory, or more than LEASE_SET_MAX. */
+struct lease_set *lease_set_new(struct placeholder_table *t, const struct lease_set_item *v, size_t n,
+                                uint64_t generation, struct err *err);
 struct lease_set *lease_set_ref(struct lease_set *s);
 void lease_set_unref(struct lease_set **s);
 

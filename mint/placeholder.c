@@ -16,7 +16,7 @@
 #include <openssl/hmac.h>
 #include <stdlib.h>
 
-static_assert(PLACEHOLDER_MAX == SHAPE_MAX, "one maximum");
+static_assert((int)PLACEHOLDER_MAX == (int)SHAPE_MAX, "one maximum");
 
 enum { INSTALL_KEY_MIN = 16, NEEDLE_MIN = 4, TABLE_ARENA_MAX = 256 << 20, TABLE_MAX = 1 << 20 };
 /* Finder ids: literals by their index, prefixes together. */
