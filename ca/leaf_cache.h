@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * leaf_cache: a worker's leaves: one P-256 key of its own (made at start, never leaves the process), certificates by
- * canonical host in an LRU, single flight to the signer. A cached leaf is used until half an hour before its end (a refusal
- * leaf: five minutes). Never calls back on the caller's stack. */
+ * canonical host in an LRU, single flight to the signer. A cached leaf is used until half an hour before its end (a
+ * refusal leaf: five minutes). Never calls back on the caller's stack. */
 #ifndef CA_LEAF_CACHE_H
 #define CA_LEAF_CACHE_H
 
@@ -17,12 +17,12 @@ struct leaf_wait; /* one waiter */
 
 struct leaf_cache *leaf_cache_new(struct loop *l, size_t max_leaves, struct err *err);
 void leaf_cache_free(struct leaf_cache **c);
-/* The (new) channel to the ca; takes fd. Requests waiting on an old one are sent again. */
+/* The (new) channel to the ca; takes fd (closed here on failure too). Requests waiting on an old one are sent again. */
 int leaf_cache_connect(struct leaf_cache *c, int fd, struct err *err);
 
-/* Asks for the leaf of this host. Returns 1 and a borrowed certificate (valid until the loop's next round; use it at once with
- * SSL_use_certificate); 0: cb will be called once on a later stack, with NULL when no leaf can be had (ca away for 5 s,
- * refused, rate limited); -1: refused at once. *ret_wait cancels (leaf_wait_cancel) before cb ran. */
+/* Asks for the leaf of this host. Returns 1 and a borrowed certificate (valid until the loop's next round; use it at
+ * once with SSL_use_certificate); 0: cb will be called once on a later stack, with NULL when no leaf can be had (ca
+ * away for 5 s, refused, rate limited); -1: refused at once. *ret_wait cancels (leaf_wait_cancel) before cb ran. */
 int leaf_cache_get(struct leaf_cache *c, struct str host, bool is_ip, bool refusal, X509 **ret_cert,
                    void (*cb)(void *ctx, X509 *cert), void *ctx, struct leaf_wait **ret_wait);
 void leaf_wait_cancel(struct leaf_wait **w);
