@@ -11,6 +11,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+enum { NESTING_MAX = 16 };
+
 static void wiping_free(void *p)
 {
     if (!p)
@@ -93,11 +95,72 @@ int sidecar_json_put_ask(struct buf *out, const struct sidecar_ask *a)
     return out->failed ? -1 : 0;
 }
 
+static void put_list(struct buf *out, bool *first, const char *key, const struct name_list *l)
+{
+    if (!l->given)
+        return;
+    buf_putf(out, "%s\"%s\":[", *first ? "" : ",", key);
+    for (size_t i = 0; i < l->n; i++) {
+        if (i)
+            buf_putc(out, ',');
+        json_put_str(out, l->v[i]);
+    }
+    buf_putc(out, ']');
+    *first = false;
+}
+
+int sidecar_json_put_grant(struct buf *out, struct str request_id, const struct sidecar_grant *g)
+{
+    char at[28];
+    bool first = true;
+    if (!sidecar_json_utf8(g->value))
+        return -1;
+    buf_putf(out, "{\"request_id\":");
+    json_put_str(out, request_id);
+    put_member(out, "lease_id", g->lease_id);
+    put_member(out, "expires_at", str_c(clock_format_us(g->expires_us, at)));
+    if (g->refresh_us)
+        put_member(out, "refresh_after", str_c(clock_format_us(g->refresh_us, at)));
+    put_member(out, "value", g->value);
+    if (g->hosts.given || g->methods.given || g->paths.given) {
+        buf_putf(out, ",\"scope\":{");
+        put_list(out, &first, "hosts", &g->hosts);
+        put_list(out, &first, "methods", &g->methods);
+        put_list(out, &first, "paths", &g->paths);
+        buf_putc(out, '}');
+    }
+    buf_putc(out, '}');
+    return out->failed ? -1 : 0;
+}
+
 /* --- reading --- */
+
+/* jansson parses by recursion: what nests deeper than any message of ours is refused before it. */
+static bool nests_too_deep(struct str body)
+{
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < body.n; i++) {
+        char c = body.p[i];
+        if (quoted && c == '\\')
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && (c == '[' || c == '{') && ++depth > NESTING_MAX)
+            return true;
+        else if (!quoted && (c == ']' || c == '}'))
+            depth--;
+    }
+    return false;
+}
 
 static json_t *load_object(struct str body, const char **ret_why)
 {
     json_error_t error;
+    if (nests_too_deep(body)) {
+        *ret_why = "the body nests too deep";
+        return NULL;
+    }
     json_t *j = json_loadb(body.p ? body.p : "", body.n, JSON_REJECT_DUPLICATES, &error);
     enum json_error_code code = j ? json_error_unknown : json_error_code(&error);
     secret_wipe(&error, sizeof error); /* it quotes what it did not like */

@@ -53,6 +53,9 @@ struct sidecar_grant {
 int sidecar_json_read_grant(struct str body, struct str request_id, bool allow_short, struct sidecar_grant *ret,
                             const char **ret_why);
 void sidecar_grant_done(struct sidecar_grant *g);
+/* Appends a grant as the answer to request_id; out->wipe must be set. -1: out is full, or the value is not UTF-8 and so
+ * cannot travel in JSON. */
+int sidecar_json_put_grant(struct buf *out, struct str request_id, const struct sidecar_grant *g);
 
 /* NULL when the value may be used, else why not (static). */
 const char *sidecar_value_fault(struct str value, bool allow_short);
