@@ -78,7 +78,8 @@ static inline enum h1_result field_line(const char *base, const char **pp, const
 
 enum h1_result h1_fields_parse(struct h1_fields_in *in, struct h1_fault *fault)
 {
-    const char *base = in->bytes.p, *end = base + in->bytes.n, *p = base + in->at;
+    const char *base = in->bytes.p ? in->bytes.p : ""; /* NULL + 0 is undefined */
+    const char *end = base + in->bytes.n, *p = base + in->at;
     for (;;) {
         if (p == end) {
             if (!in->end_is_empty)
@@ -148,8 +149,7 @@ bool h1_connection_names(const struct h1_head *h, struct str name)
 
 bool h1_value_ok(struct str value)
 {
-    const char *end = value.p + value.n;
-    return value.n == 0 || h1_control_find(value.p, end) == end;
+    return !value.n || h1_control_find(value.p, value.p + value.n) == value.p + value.n;
 }
 
 static bool is_token(struct str s)

@@ -327,7 +327,7 @@ static enum h1_result head_parse(struct walk *w, const struct h1_limits *lim, co
 static enum h1_result head_resume(struct str given, const struct str *request_method, const struct h1_limits *lim,
                                   struct h1_field *fields, size_t *from, struct h1_head *ret, struct h1_fault *fault)
 {
-    struct str bytes = str_sub(given, 0, lim->head_bytes);
+    struct str bytes = given.n ? str_sub(given, 0, lim->head_bytes) : STR("");
     size_t scanned = *from >> 1;
     bool line = *from & 1, try = true;
     if (scanned && scanned <= bytes.n) {

@@ -29,7 +29,7 @@ struct h1_case {
     struct str closed;
 };
 
-static inline void case_die(const struct h1_case *c, const char *what)
+static inline __attribute__((noreturn)) void case_die(const struct h1_case *c, const char *what)
 {
     fprintf(stderr, "case %.*s (line %u): %s\n", STR_ARG(c->name), c->line, what);
     abort();
