@@ -14,6 +14,7 @@
 #include "audit/event.h"
 #include "base/err.h"
 
+#include <assert.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 
