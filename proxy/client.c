@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The connection itself: bytes in and out, TLS, deadlines, the end. What the bytes mean is client_h1.c. */
+#include "proxy/client.h"
+
+#include "base/log.h"
+#include "proxy/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+enum { READ_BYTES = 32 * 1024, OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, READS_PER_ROUND = 16 };
+
+/* --- the end --- */
+
+static void bury(struct corpse *corpse)
+{
+    struct client *c = (struct client *)corpse;
+    buf_done(&c->in);
+    buf_done(&c->out);
+    view_unref(&c->view);
+    listener_unref(c->listener);
+    free(c);
+}
+
+static void tell_log(struct client *c, const char *end, enum end code, const char *hint)
+{
+    if (c->made_exchange || !end)
+        return;
+    struct record_conn r = {
+        .agent = str_c(c->agent_name),
+        .client = str_c(c->addr),
+        .conn_id = str_c(c->conn_id),
+        .host = c->tunnel ? host_str(&c->host) : STR_NONE,
+        .port = c->port,
+        .sni = c->tls.name_mismatch ? str_c(c->tls.sni) : STR_NONE,
+        .verdict = code == END_UNSET || code == END_OK ? STR("allow") : STR("deny"),
+        .code = code,
+        .end = end,
+        .hint = hint,
+    };
+    record_conn(c->w, &r);
+}
+
+void client_close(struct client *c, const char *end, enum end code, const char *hint)
+{
+    if (c->state == CLIENT_DEAD)
+        return;
+    tell_log(c, end, code, hint);
+    c->state = CLIENT_DEAD;
+    struct exchange *x = c->x;
+    c->x = NULL;
+    if (x)
+        exchange_request_failed(x, END_CLIENT_CLOSED, NULL);
+    if (c->agent_state)
+        c->agent_state->connections--;
+    task_cancel(&c->resume);
+    timer_clear(&c->timer);
+    client_tls_forget(c->stream.ssl, &c->tls);
+    watch_del(&c->watch);
+    stream_close(&c->stream);
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    c->w->stats.clients--;
+    worker_bury(c->w, &c->corpse, bury);
+}
+
+void client_linger(struct client *c)
+{
+    c->state = CLIENT_LINGER;
+    if (!stream_waiting(&c->stream)) {
+        stream_shutdown(&c->stream);
+        if (c->eof) {
+            client_close(c, NULL, END_UNSET, NULL);
+            return;
+        }
+    }
+    watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
+    timer_set(c->w->loop, &c->timer, LINGER_MS);
+}
+
+void client_drain(struct client *c)
+{
+    c->close_after = true;
+    bool idle = (c->state == CLIENT_PROXY || c->state == CLIENT_HEAD || c->state == CLIENT_TUNNEL) && !buf_size(&c->in);
+    if (idle)
+        client_linger(c);
+}
+
+/* --- deadlines --- */
+
+static void wait_for(struct client *c, uint64_t ms)
+{
+    timer_set(c->w->loop, &c->timer, ms);
+}
+
+static void set_deadline(struct client *c)
+{
+    const struct limits *lim = c->view->limits;
+    switch (c->state) {
+    case CLIENT_LISTENER_TLS:
+    case CLIENT_TLS:
+        wait_for(c, lim->handshake_timeout);
+        break;
+    case CLIENT_TUNNEL:
+        wait_for(c, lim->first_byte_timeout);
+        break;
+    case CLIENT_PROXY:
+    case CLIENT_HEAD:
+        wait_for(c, c->head_begun ? lim->head_timeout : c->made_exchange || c->tunnel ? lim->keepalive_timeout : lim->first_byte_timeout);
+        break;
+    case CLIENT_EXCHANGE:
+        /* The exchange has its own deadlines; ours is for a client that does not take what we have for it. */
+        if (stream_waiting(&c->stream))
+            wait_for(c, lim->write_timeout);
+        else
+            timer_clear(&c->timer);
+        break;
+    case CLIENT_DRAIN:
+    case CLIENT_LINGER:
+        wait_for(c, LINGER_MS);
+        break;
+    case CLIENT_DEAD:
+        break;
+    }
+}
+
+static void on_timer(struct timer *t)
+{
+    struct client *c = (struct client *)((char *)t - offsetof(struct client, timer));
+    if (c->state == CLIENT_EXCHANGE && c->x) {
+        struct exchange *x = c->x;
+        c->x = NULL;
+        exchange_request_failed(x, END_TIMEOUT, "the client took nothing of the answer for too long");
+        client_close(c, NULL, END_UNSET, NULL);
+        return;
+    }
+    bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
+    client_close(c, quiet ? NULL : "timeout", END_UNSET, NULL);
+}
+
+/* --- bytes out --- */
+
+void client_flush(struct client *c)
+{
+    if (c->state == CLIENT_DEAD || !buf_size(&c->out))
+        return;
+    if (c->out.failed) {
+        client_close(c, "client_closed", END_UNSET, NULL);
+        return;
+    }
+    enum io io = stream_write(&c->stream, buf_str(&c->out));
+    buf_reset(&c->out);
+    if (io == IO_ERROR) {
+        client_close(c, "client_closed", END_UNSET, NULL);
+        return;
+    }
+    if (c->out.cap > 64 * 1024 || c->state != CLIENT_EXCHANGE)
+        buf_done(&c->out);
+    if (io == IO_AGAIN) {
+        watch_set(&c->watch, c->watch.events | EPOLLOUT);
+        set_deadline(c);
+    }
+}
+
+static void on_writable(struct client *c)
+{
+    enum io io = stream_flush(&c->stream);
+    if (io == IO_ERROR) {
+        client_close(c, "client_closed", END_UNSET, NULL);
+        return;
+    }
+    set_deadline(c);
+    if (io == IO_AGAIN)
+        return;
+    watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLOUT);
+    if (c->state == CLIENT_LINGER)
+        client_linger(c);
+    else if (c->x)
+        exchange_client_room(c->x);
+    else if (c->state == CLIENT_HEAD || c->state == CLIENT_PROXY)
+        client_process(c);
+}
+
+/* --- TLS --- */
+
+static const char untrusted_hint[] = "the sandbox does not trust Outgate's CA: set the variables that `outgate env` prints (for this client its own CA "
+                                     "variable), or install the certificate with the system's tools";
+
+static void tls_failed(struct client *c, enum io io)
+{
+    if (c->tls.name_mismatch) {
+        client_close(c, "sni_mismatch", END_MISDIRECTED, "the TLS server name must be the host of the CONNECT");
+        return;
+    }
+    if (c->tls.no_leaf) {
+        client_close(c, "client_closed", END_UNSET, "no certificate could be made: the ca role is away or its limit is reached");
+        return;
+    }
+    int r = c->stream.reason - SSL_AD_REASON_OFFSET;
+    bool untrusted = io == IO_ERROR && c->stream.alert &&
+                     (r == SSL_AD_UNKNOWN_CA || r == SSL_AD_CERTIFICATE_UNKNOWN || r == SSL_AD_BAD_CERTIFICATE ||
+                      r == SSL_AD_UNSUPPORTED_CERTIFICATE);
+    if (untrusted)
+        client_close(c, "tls_untrusted_ca", END_UNSET, untrusted_hint);
+    else if (io == IO_ERROR)
+        client_close(c, "protocol_denied", END_PROTOCOL_DENIED, stream_error(&c->stream));
+    else
+        client_close(c, "client_closed", END_UNSET, "the client ended the TLS handshake; if it is Node, it may not trust Outgate's CA");
+}
+
+static void on_resume_task(struct task *t)
+{
+    struct client *c = (struct client *)((char *)t - offsetof(struct client, resume));
+    client_process(c);
+}
+
+/* A leaf came for a handshake that waited. */
+static void on_leaf(void *ctx)
+{
+    struct client *c = ctx;
+    loop_defer(c->w->loop, &c->resume);
+}
+
+static int start_tls(struct client *c, enum client_state state)
+{
+    c->state = state;
+    c->tls = (struct client_tls_job) {
+        .host = state == CLIENT_TLS ? &c->host : NULL,
+        .agent = str_c(c->agent_name),
+        .config = c->view->config,
+        .refusal = c->refused_host,
+        .resume = on_leaf,
+        .ctx = c,
+    };
+    set_deadline(c);
+    SSL *ssl = client_tls_start(c->w->tls, &c->tls);
+    if (!ssl)
+        return -1;
+    if (stream_tls(&c->stream, ssl))
+        return -1;
+    if (buf_size(&c->in)) {
+        if (stream_prefix(&c->stream, buf_str(&c->in)))
+            return -1;
+        buf_done(&c->in);
+    }
+    return 0;
+}
+
+static void step_tls(struct client *c)
+{
+    enum io io = stream_handshake(&c->stream);
+    if (io == IO_PAUSED) {
+        watch_set(&c->watch, 0); /* nothing to read until the leaf is there */
+        return;
+    }
+    if (io == IO_AGAIN) {
+        watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
+        return;
+    }
+    if (io != IO_OK) {
+        tls_failed(c, io);
+        return;
+    }
+    c->scheme = SCHEME_HTTPS;
+    c->state = c->state == CLIENT_TLS ? CLIENT_HEAD : CLIENT_PROXY;
+    watch_set(&c->watch, EPOLLIN);
+    set_deadline(c);
+}
+
+void client_tunnel_begin(struct client *c)
+{
+    struct str first = buf_str(&c->in);
+    if (first.p[0] == 0x16) {
+        if (start_tls(c, CLIENT_TLS))
+            client_close(c, "client_closed", END_UNSET, "out of memory");
+        return;
+    }
+    if (ascii_tchar(first.p[0])) {
+        c->scheme = SCHEME_HTTP;
+        c->state = CLIENT_HEAD;
+        set_deadline(c);
+        return;
+    }
+    client_close(c, "protocol_denied", END_PROTOCOL_DENIED, "the tunnel carried neither TLS nor HTTP");
+}
+
+/* --- bytes in --- */
+
+/* IO_OK: something was added to `in`. */
+static enum io read_some(struct client *c)
+{
+    size_t n;
+    char *p = buf_reserve(&c->in, READ_BYTES);
+    enum io io = p ? stream_read(&c->stream, p, READ_BYTES, &n) : IO_AGAIN;
+    if (io == IO_OK)
+        buf_wrote(&c->in, n);
+    return io;
+}
+
+static bool wants_bytes(const struct client *c)
+{
+    switch (c->state) {
+    case CLIENT_PROXY:
+    case CLIENT_HEAD:
+    case CLIENT_TUNNEL:
+    case CLIENT_DRAIN:
+        return !c->eof;
+    case CLIENT_EXCHANGE:
+        return !c->eof && (c->body_done ? buf_size(&c->in) < c->view->limits->pipelined_bytes : exchange_takes_body(c->x));
+    case CLIENT_LISTENER_TLS:
+    case CLIENT_TLS:
+    case CLIENT_LINGER:
+    case CLIENT_DEAD:
+        break;
+    }
+    return false;
+}
+
+static void on_eof(struct client *c, enum io io)
+{
+    c->eof = true;
+    watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLIN);
+    if (c->state == CLIENT_EXCHANGE && c->body_done && io == IO_EOF)
+        return; /* half closed: it still waits for its answer */
+    if (c->state == CLIENT_EXCHANGE) {
+        struct exchange *x = c->x;
+        c->x = NULL;
+        if (x)
+            exchange_request_failed(x, END_CLIENT_CLOSED, c->body_done ? NULL : "the client went away in mid request");
+        client_close(c, NULL, END_UNSET, NULL);
+        return;
+    }
+    bool quiet = c->state == CLIENT_DRAIN || c->state == CLIENT_LINGER;
+    client_close(c, quiet ? NULL : "client_closed", END_UNSET, c->tunnel && !c->made_exchange ? "the tunnel was opened and left without a request" : NULL);
+}
+
+static void read_linger(struct client *c)
+{
+    char waste[4096];
+    size_t n;
+    for (int i = 0; i < READS_PER_ROUND; i++) {
+        enum io io = stream_read(&c->stream, waste, sizeof waste, &n);
+        if (io == IO_AGAIN)
+            return;
+        if (io != IO_OK) {
+            client_close(c, NULL, END_UNSET, NULL);
+            return;
+        }
+        c->drained += n;
+        if (c->drained > c->view->limits->drain_body_bytes) {
+            client_close(c, NULL, END_UNSET, NULL);
+            return;
+        }
+    }
+}
+
+static void on_readable(struct client *c)
+{
+    for (int i = 0; i < READS_PER_ROUND; i++) {
+        if (c->state == CLIENT_LISTENER_TLS || c->state == CLIENT_TLS) {
+            client_process(c);
+            if (c->state == CLIENT_LISTENER_TLS || c->state == CLIENT_TLS || !stream_pending(&c->stream))
+                return;
+            continue;
+        }
+        if (c->state == CLIENT_LINGER) {
+            read_linger(c);
+            return;
+        }
+        if (!wants_bytes(c)) {
+            if (c->state != CLIENT_DEAD)
+                watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLIN);
+            return;
+        }
+        enum io io = read_some(c);
+        if (io == IO_AGAIN)
+            return;
+        if (io != IO_OK) {
+            on_eof(c, io);
+            return;
+        }
+        client_process(c);
+        if (c->state == CLIENT_DEAD || !stream_pending(&c->stream))
+            return;
+    }
+}
+
+static void on_event(struct watch *w, uint32_t ev)
+{
+    struct client *c = (struct client *)((char *)w - offsetof(struct client, watch));
+    if (ev & (EPOLLHUP | EPOLLERR) && !(ev & EPOLLIN && wants_bytes(c))) {
+        bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
+        client_close(c, quiet ? NULL : "client_closed", END_UNSET, NULL);
+        return;
+    }
+    if (ev & EPOLLOUT) {
+        if (c->state == CLIENT_TLS || c->state == CLIENT_LISTENER_TLS) {
+            if (stream_flush(&c->stream) == IO_OK)
+                watch_set(&c->watch, EPOLLIN);
+        } else {
+            on_writable(c);
+        }
+    }
+    if (c->state != CLIENT_DEAD && ev & EPOLLIN)
+        on_readable(c);
+}
+
+/* --- the machine --- */
+
+static bool process_once(struct client *c)
+{
+    switch (c->state) {
+    case CLIENT_LISTENER_TLS:
+    case CLIENT_TLS:
+        step_tls(c);
+        return c->state != CLIENT_TLS && c->state != CLIENT_LISTENER_TLS && c->state != CLIENT_DEAD && buf_size(&c->in);
+    case CLIENT_TUNNEL:
+        if (!buf_size(&c->in))
+            return false;
+        client_tunnel_begin(c);
+        return c->state != CLIENT_DEAD;
+    case CLIENT_PROXY:
+    case CLIENT_HEAD:
+        if (!buf_size(&c->in) || stream_waiting(&c->stream)) /* an answer still waits: no new work from a slow reader */
+            return false;
+        return client_h1_head(c);
+    case CLIENT_EXCHANGE:
+        if (!c->body_done && exchange_takes_body(c->x)) {
+            client_h1_body(c);
+            return false;
+        }
+        return false;
+    case CLIENT_DRAIN:
+        client_h1_body(c);
+        return c->state == CLIENT_HEAD || c->state == CLIENT_PROXY;
+    case CLIENT_LINGER:
+    case CLIENT_DEAD:
+        break;
+    }
+    return false;
+}
+
+void client_process(struct client *c)
+{
+    if (c->busy)
+        return;
+    c->busy = true;
+    while (c->state != CLIENT_DEAD && process_once(c))
+        ;
+    c->busy = false;
+    if (c->state == CLIENT_DEAD)
+        return;
+    client_flush(c);
+    if (c->state == CLIENT_DEAD)
+        return;
+    buf_release_if_empty(&c->in);
+    if (wants_bytes(c) && !(c->watch.events & EPOLLIN))
+        watch_set(&c->watch, c->watch.events | EPOLLIN);
+}
+
+void client_next(struct client *c)
+{
+    c->head_begun = false;
+    c->head_from = 0;
+    if (c->close_after || c->w->draining) {
+        client_flush(c);
+        if (c->state != CLIENT_DEAD)
+            client_linger(c);
+        return;
+    }
+    c->state = c->tunnel ? CLIENT_HEAD : CLIENT_PROXY;
+    set_deadline(c);
+    if (c->eof && !buf_size(&c->in)) {
+        client_flush(c);
+        if (c->state != CLIENT_DEAD)
+            client_linger(c);
+        return;
+    }
+    if (buf_size(&c->in)) /* the next request is there already: on a fresh stack */
+        loop_defer(c->w->loop, &c->resume);
+    else if (!c->eof)
+        watch_set(&c->watch, c->watch.events | EPOLLIN);
+}
+
+/* --- the beginning --- */
+
+static void read_peer(struct client *c)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    char text[46];
+    memset(&sa, 0, sizeof sa);
+    if (c->listener->kind == LISTENER_UNIX) {
+        struct ucred cred;
+        n = sizeof cred;
+        if (getsockopt(c->stream.fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0) {
+            c->has_uid = true;
+            c->uid = cred.uid;
+            snprintf(c->addr, sizeof c->addr, "unix:uid=%u", (unsigned)cred.uid);
+        }
+        return;
+    }
+    if (getpeername(c->stream.fd, (struct sockaddr *)&sa, &n) == 0 && ip_from_sockaddr(&sa, &c->source, &c->source_port) == 0)
+        snprintf(c->addr, sizeof c->addr, "%s", ip_format(&c->source, text));
+    int on = 1;
+    setsockopt(c->stream.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(c->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+void client_new(struct worker *w, struct listener *l, int fd)
+{
+    struct client *c = calloc(1, sizeof *c);
+    if (!c) {
+        struct stream lost;
+        stream_init(&lost, fd);
+        stream_close(&lost);
+        return;
+    }
+    c->w = w;
+    c->listener = l;
+    l->refs++;
+    c->view = view_ref(w->view);
+    stream_init(&c->stream, fd);
+    buf_init(&c->in, 1024 * 1024);
+    buf_init(&c->out, OUT_MAX);
+    event_id_new(c->conn_id);
+    c->timer.cb = on_timer;
+    c->resume.cb = on_resume_task;
+    c->watch = (struct watch) { .fd = fd, .events = EPOLLIN, .cb = on_event };
+    c->next = w->clients;
+    c->link = &w->clients;
+    if (c->next)
+        c->next->link = &c->next;
+    w->clients = c;
+    w->stats.clients++;
+    read_peer(c);
+    c->state = CLIENT_PROXY;
+    if (watch_add(w->loop, &c->watch) || (l->kind == LISTENER_TLS && start_tls(c, CLIENT_LISTENER_TLS))) {
+        client_close(c, "client_closed", END_UNSET, "out of memory");
+        return;
+    }
+    set_deadline(c);
+}

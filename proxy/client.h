@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * client: one connection from a sandbox, from accept to close: the proxy port's requests, the tunnel behind a CONNECT (whose first
+ * bytes show TLS or HTTP), and the HTTP/1.1 codec that makes exchanges and writes their answers. One exchange at a time; what a client
+ * sends ahead waits, bounded. Only client*.c know this struct. */
+#ifndef PROXY_CLIENT_H
+#define PROXY_CLIENT_H
+
+#include "base/stream.h"
+#include "proxy/agent_table.h"
+#include "proxy/exchange.h"
+#include "proxy/listener.h"
+
+enum client_state {
+    CLIENT_LISTENER_TLS = 0, /* handshake of a tls: listener */
+    CLIENT_PROXY,            /* a request head on the proxy port */
+    CLIENT_TUNNEL,           /* after CONNECT: the first bytes show what it is */
+    CLIENT_TLS,              /* our handshake inside the tunnel */
+    CLIENT_HEAD,             /* a request head inside the tunnel */
+    CLIENT_EXCHANGE,         /* an exchange runs */
+    CLIENT_DRAIN,            /* the rest of a refused or answered request's body is read and thrown away */
+    CLIENT_LINGER,           /* our side is shut; what comes is thrown away until the peer ends */
+    CLIENT_DEAD,
+};
+
+struct client {
+    struct corpse corpse;
+    struct client *next, **link; /* of worker.clients */
+    struct worker *w;
+    struct listener *listener;
+    struct view *view; /* the one its tunnel was admitted under; renewed at each request */
+    struct stream stream;
+    struct watch watch;
+    struct timer timer;
+    enum client_state state;
+
+    /* who */
+    struct ip source;
+    uint16_t source_port;
+    bool has_uid;
+    uint64_t uid;
+    char addr[64];
+    char conn_id[27];
+    char agent_name[64]; /* "" until known */
+    struct agent_state *agent_state; /* whose connections count this one */
+
+    /* the tunnel */
+    bool tunnel;
+    bool refused_host; /* admitted only to be refused inside */
+    struct host host;
+    uint16_t port;
+    enum scheme scheme; /* of the tunnel, once its first bytes showed it */
+    struct client_tls_job tls;
+    struct task resume;
+
+    /* the current message */
+    struct exchange *x;
+    size_t head_from;
+    bool head_begun;     /* bytes of a head have come: the head's deadline runs */
+    struct h1_body_in body;
+    bool body_done;
+    bool answer_chunked, answer_sized;
+    bool close_after;    /* no further request on this connection */
+    bool http10;
+    bool made_exchange;
+    bool eof;            /* the client ended its side */
+    bool busy;           /* client_process is on the stack */
+    uint64_t drained;
+    struct buf in, out;
+};
+
+/* Takes fd, accepted on this listener. */
+void client_new(struct worker *w, struct listener *l, int fd);
+/* Closes at once; an exchange that runs is ended. */
+void client_close(struct client *c, const char *end, enum end code, const char *hint);
+/* Closes now if idle, else after the exchange that runs. */
+void client_drain(struct client *c);
+
+/* --- between client.c and its codec, client_h1.c --- */
+/* Parses what is in `in` as far as it goes. */
+void client_process(struct client *c);
+/* Writes what is in out. */
+void client_flush(struct client *c);
+/* After an answer: the next request, or the end. */
+void client_next(struct client *c);
+/* Shuts our side and waits for the peer a moment, so that it can read what it was sent. */
+void client_linger(struct client *c);
+/* The request head in `in`, in any state that expects one. False: needs more, or the connection ended. */
+bool client_h1_head(struct client *c);
+/* Body bytes of the current request, as far as the exchange takes them. */
+void client_h1_body(struct client *c);
+/* What the proxy port says itself: /healthz, /ca.pem, /proxy.pac; else how to use a proxy. */
+void client_own_page(struct client *c, const struct h1_head *h);
+/* Begins TLS or HTTP in a tunnel, by its first bytes. */
+void client_tunnel_begin(struct client *c);
+extern const struct client_ops client_h1_ops;
+/* Who is it? Fills agent_name and returns the agent in the current view. */
+enum identify_result client_identify(struct client *c, const struct h1_head *h, const struct agent **ret);
+const struct agent *client_agent(struct client *c);
+/* Our own answer: a refusal (client_reply.c). */
+void client_refuse(struct client *c, struct exchange *x, enum end end);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * core: what the files of the data path share about one worker: its loop, its current view, its channels and tables. Nothing
+ * outside proxy/ includes it. */
+#ifndef PROXY_CORE_H
+#define PROXY_CORE_H
+
+#include "ca/leaf_cache.h"
+#include "dns/dial_client.h"
+#include "mint/lease_client.h"
+#include "proxy/client_tls.h"
+#include "proxy/h1_head.h"
+#include "proxy/origin_tls.h"
+#include "proxy/view.h"
+
+struct client;
+struct exchange;
+struct origin;
+struct pool;
+struct agent_table;
+struct listener;
+
+/* Things that ended while their own callback may still be on the stack: freed by a task of its own. */
+struct corpse {
+    struct corpse *next;
+    void (*bury)(struct corpse *c);
+};
+
+struct worker {
+    struct loop *loop;
+    unsigned index;
+    struct sink *sink;
+    struct view *view;
+    uint64_t views; /* numbers given so far */
+    struct leaf_cache *leaves;
+    struct lease_client *leases;
+    struct dial_client *dials;
+    struct client_tls *tls;
+    struct session_cache *sessions;
+    struct pool *pool;
+    struct agent_table *agents;
+    struct listener *listeners;
+    struct client *clients;     /* all, linked */
+    struct exchange *exchanges; /* all that run, linked */
+    struct exchange *unsynced;  /* wait for the log under sync: always */
+    struct watch synced;
+    struct corpse *dead;
+    struct task burial;
+    struct timer sweep; /* every second: revocations, counted refusals, listeners that paused */
+    bool draining;
+    struct h1_field fields[H1_FIELDS_MAX]; /* scratch of the head parser */
+    struct buf scratch;                    /* scratch of the scrubber and of small answers; wiped */
+    struct worker_stats stats;
+};
+
+/* c->bury runs once no callback of this round is on the stack. */
+void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse *c));
+
+#endif

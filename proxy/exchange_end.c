@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one way out of an exchange. However it ended: the client is told or cut, the origin let go, `close` written exactly once, and
+ * everything released. */
+#include "proxy/exchange.h"
+
+#include "base/clock.h"
+#include "proxy/exchange_steps.h"
+#include "proxy/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void exchange_why(struct exchange *x, const char *why)
+{
+    if (why && !x->why[0])
+        str_escape(str_c(why), x->why, sizeof x->why);
+}
+
+static void cancel_waits(struct exchange *x)
+{
+    timer_clear(&x->deadline);
+    dial_cancel(&x->dial);
+    lease_cancel(&x->live_wait);
+    for (size_t i = 0; i < SWAP_MAX; i++) {
+        lease_cancel(&x->waits[i]);
+        free(x->slots[i]);
+        x->slots[i] = NULL;
+    }
+    if (x->unsynced) {
+        struct exchange **at = &x->w->unsynced;
+        while (*at && *at != x)
+            at = &(*at)->next_unsynced;
+        if (*at)
+            *at = x->next_unsynced;
+        x->unsynced = false;
+    }
+}
+
+static void release_origin(struct exchange *x)
+{
+    struct origin *o = x->origin;
+    x->origin = NULL;
+    if (o)
+        x->oops->release(o, false);
+}
+
+static void bury(struct corpse *c)
+{
+    struct exchange *x = (struct exchange *)c;
+    for (size_t i = 0; i < SWAP_MAX; i++)
+        lease_unref(&x->leases[i]);
+    scrub_done(&x->scrub);
+    lease_set_unref(&x->live);
+    body_watch_done(&x->watch);
+    buf_done(&x->replay);
+    free(x->req.mem);
+    free(x->record);
+    view_unref(&x->view);
+    free(x);
+}
+
+void exchange_end(struct exchange *x, enum end end, const char *why)
+{
+    if (x->step == STEP_DONE)
+        return;
+    exchange_why(x, why);
+    x->end = end;
+    x->step = STEP_DONE;
+    cancel_waits(x);
+    release_origin(x);
+    if (!x->answer_done && end != END_CLIENT_CLOSED) {
+        if (x->head_sent) {
+            x->cops->cut(x->client, x);
+        } else {
+            x->status = end_status(end);
+            x->cops->refuse(x->client, x, end);
+        }
+    }
+    x->cops->flush(x->client);
+    record_close(x);
+    *x->link = x->next;
+    if (x->next)
+        x->next->link = x->link;
+    x->w->stats.exchanges--;
+    x->cops->done(x->client, x);
+    worker_bury(x->w, &x->corpse, bury);
+}
+
+void exchange_refuse(struct exchange *x, enum end end, const char *why)
+{
+    exchange_end(x, end, why);
+}
+
+void exchange_stop(struct exchange *x, enum end end, const char *why)
+{
+    exchange_end(x, end, why);
+}
+
+void exchange_request_failed(struct exchange *x, enum end end, const char *why)
+{
+    exchange_end(x, end, why);
+}
+
+void exchange_origin_failed(struct exchange *x, enum end end, const char *why, bool maybe_stale)
+{
+    if (x->step == STEP_DONE)
+        return;
+    if (maybe_stale && x->step == STEP_STREAM && x->replayable && !x->origin_retried && !x->head_sent) {
+        /* A pooled connection that the origin had closed meanwhile: once more, on a new one. Its `open` stands for both. */
+        release_origin(x);
+        x->origin_retried = x->no_pool = x->attempt_again = true;
+        exchange_go(x, STEP_DIAL);
+        exchange_run(x);
+        return;
+    }
+    exchange_end(x, x->head_sent && end == END_ORIGIN_PROTOCOL ? END_ORIGIN_CLOSED : end, why);
+}
+
+/* --- what a new snapshot refuses --- */
+
+static bool still_allowed(const struct exchange *x, const struct view *now)
+{
+    const struct agent *a = policy_agent(now->policy, str_c(x->agent_name));
+    ptrdiff_t q = str_find_char(x->req.target, '?');
+    struct ask ask = {
+        .agent = a,
+        .scheme = x->scheme,
+        .host = &x->host,
+        .port = x->port,
+        .method = x->req.method,
+        .path = q < 0 ? x->req.target : str_sub(x->req.target, 0, (size_t)q),
+        .now_us = clock_wall_us(),
+    };
+    struct verdict v = { 0 };
+    if (!a)
+        return false;
+    policy_eval(now->policy, &ask, &v);
+    return v.kind == VERDICT_ALLOW || v.kind == VERDICT_OBSERVE;
+}
+
+void exchange_review(struct worker *w)
+{
+    for (struct exchange *x = w->exchanges, *next; x; x = next) {
+        next = x->next;
+        if (x->step == STEP_STREAM && x->view != w->view && !still_allowed(x, w->view))
+            exchange_end(x, END_REVOKED, "a new configuration no longer allows it");
+    }
+}

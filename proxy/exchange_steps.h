@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * exchange_steps: what exchange.c, exchange_stream.c and exchange_end.c share. */
+#ifndef PROXY_EXCHANGE_STEPS_H
+#define PROXY_EXCHANGE_STEPS_H
+
+#include "proxy/exchange.h"
+
+enum { EXCHANGE_REPLAY_MAX = 64 * 1024 };
+
+void exchange_go(struct exchange *x, enum step step);
+void exchange_run(struct exchange *x);
+/* Sets the deadline of the wait that begins. */
+void exchange_wait(struct exchange *x, uint64_t ms);
+void exchange_on_deadline(struct timer *t);
+void exchange_stream_start(struct exchange *x);
+/* The one way out, whatever happened: refuses or cuts or completes, writes `close`, releases everything. */
+void exchange_end(struct exchange *x, enum end end, const char *why);
+/* Keeps the first reason given. */
+void exchange_why(struct exchange *x, const char *why);
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two pumps of an exchange, which run independently: the request's body towards the origin, past the body watch; the answer
+ * towards the client, through the scrubber. Both are driven by whoever has bytes, and stop when the other end is full. */
+#include "proxy/exchange.h"
+
+#include "base/log.h"
+#include "proxy/exchange_steps.h"
+#include "proxy/pool.h"
+#include "proxy/record.h"
+#include "proxy/rewrite.h"
+
+#include <stdio.h>
+
+/* --- deadlines --- */
+
+/* Something moved: the wait begins anew, within the rule's total. */
+static void touch(struct exchange *x)
+{
+    const struct rule *r = x->verdict.rule;
+    uint64_t ms = r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
+    if (!x->head_sent && x->request_sent && !(r && r->idle_ms))
+        ms = x->view->limits->response_timeout;
+    if (r && r->total_ms) {
+        uint64_t spent = loop_now_ms(x->w->loop) - x->t_start;
+        uint64_t left = spent < r->total_ms ? r->total_ms - spent : 0;
+        ms = left < ms ? left : ms;
+    }
+    timer_set(x->w->loop, &x->deadline, ms);
+}
+
+/* --- the request's body --- */
+
+bool exchange_takes_body(const struct exchange *x)
+{
+    return x->step == STEP_STREAM && !x->request_sent && x->origin && !x->oops->full(x->origin);
+}
+
+static void forget_replay(struct exchange *x)
+{
+    x->replayable = false;
+    buf_done(&x->replay);
+}
+
+void exchange_stream_start(struct exchange *x)
+{
+    bool again = x->origin_retried && x->origin;
+    if (!again) {
+        /* Only a connection that served before may be stale, so only then is the body kept. */
+        x->replayable = pool_reused(x->origin);
+        if (x->req.body != H1_BODY_NONE)
+            body_watch_init(&x->watch, x->view->placeholder_needles, x->live ? x->live->needles : NULL);
+    }
+    x->oops->send_head(x->origin, x);
+    if (x->step != STEP_STREAM)
+        return;
+    if (again && buf_size(&x->replay))
+        x->oops->send_body(x->origin, buf_str(&x->replay));
+    if (again)
+        forget_replay(x);
+    touch(x);
+    if (x->req.body == H1_BODY_NONE && !x->request_sent)
+        exchange_request_end(x, NULL, 0);
+    else if (x->request_sent)
+        x->oops->send_end(x->origin, NULL, 0);
+    else
+        x->cops->more(x->client, x);
+    if (x->step == STEP_STREAM)
+        x->oops->flush(x->origin);
+}
+
+/* False: the exchange is over. */
+static bool watch_body(struct exchange *x, struct str data)
+{
+    enum body_sight sight = body_watch_feed(&x->watch, data);
+    if (sight == BODY_CLEAN)
+        return true;
+    struct arena a;
+    arena_init(&a, 2048);
+    if (sight == BODY_REAL_VALUE) {
+        struct str s = arena_printf(&a, "Agent %s sent a live real value to %s in a body; it was cut before that part left.", x->agent_name,
+                                    x->host.name);
+        record_finding(x, "exfiltration", "critical", 100, NULL, "body", s);
+        arena_done(&a);
+        exchange_end(x, END_EXFILTRATION, "a live real value in the body");
+        return false;
+    }
+    const struct placeholder *ph = placeholder_at(x->view->placeholders, x->watch.placeholder_id);
+    struct str s = arena_printf(&a, "Agent %s sent the placeholder of %.*s to %s in a body; it was forwarded as it is, inert.", x->agent_name,
+                                STR_ARG(ph->credential->name), x->host.name);
+    record_finding(x, "placeholder_elsewhere", "low", 20, ph, "body", s);
+    arena_done(&a);
+    return true;
+}
+
+void exchange_request_body(struct exchange *x, struct str data)
+{
+    if (x->step != STEP_STREAM || x->request_sent || !data.n)
+        return;
+    x->bytes_in += data.n;
+    uint64_t most = x->view->limits->body_bytes;
+    if (most && x->bytes_in > most) {
+        exchange_end(x, END_TOO_LARGE, "the body is longer than limits.body_bytes");
+        return;
+    }
+    if (!watch_body(x, data))
+        return;
+    if (x->replayable && buf_put(&x->replay, data))
+        forget_replay(x);
+    x->oops->send_body(x->origin, data);
+    touch(x);
+}
+
+void exchange_request_end(struct exchange *x, const struct field *trailers, size_t n)
+{
+    if (x->step != STEP_STREAM || x->request_sent)
+        return;
+    struct field pass[64];
+    size_t k = 0;
+    for (size_t i = 0; i < n && k < sizeof pass / sizeof *pass; i++)
+        if (rewrite_trailer_passes(trailers[i].name))
+            pass[k++] = trailers[i];
+    if (k)
+        forget_replay(x);
+    for (size_t i = 0; i < k; i++) { /* a trailer is a place for data like any other */
+        if (!watch_body(x, pass[i].value))
+            return;
+    }
+    x->request_sent = true;
+    x->oops->send_end(x->origin, pass, k);
+    touch(x);
+}
+
+void exchange_request_flush(struct exchange *x)
+{
+    if (x->step == STEP_STREAM && x->origin)
+        x->oops->flush(x->origin);
+}
+
+void exchange_origin_room(struct exchange *x)
+{
+    if (x->step != STEP_STREAM)
+        return;
+    touch(x);
+    if (!x->request_sent)
+        x->cops->more(x->client, x);
+    exchange_request_flush(x);
+}
+
+/* --- the answer --- */
+
+static void refresh_scrub(struct exchange *x)
+{
+    uint64_t now = lease_client_generation(x->w->leases);
+    if (!x->covered || (x->scrubbing && now == x->scrub_generation))
+        return;
+    struct lease_set *set = NULL;
+    struct lease_wait *wait = NULL;
+    /* A set that is being fetched or a keeper that is away: what is known stays; no lease can be new to this agent then. */
+    if (lease_live(x->w->leases, x->agent, &x->host, &set, NULL, NULL, &wait) == 1) {
+        lease_set_unref(&x->live);
+        x->live = set;
+    }
+    lease_cancel(&wait);
+    if (x->scrubbing) {
+        scrub_update(&x->scrub, x->live);
+    } else {
+        scrub_init(&x->scrub, x->live);
+        x->scrubbing = x->live != NULL;
+    }
+    x->scrub_generation = now;
+}
+
+static bool is_head_request(const struct exchange *x)
+{
+    return str_eq(x->req.method, STR("HEAD"));
+}
+
+static bool is_encoded(const struct h1_head *h)
+{
+    for (size_t i = 0; i < h->nfields; i++)
+        if (h->fields[i].id == H1_CONTENT_ENCODING && !str_eq_nocase(h->fields[i].f.value, STR("identity")))
+            return true;
+    return false;
+}
+
+static bool said_length(const struct h1_head *h, uint64_t *ret)
+{
+    for (size_t i = 0; i < h->nfields; i++)
+        if (h->fields[i].id == H1_CONTENT_LENGTH)
+            return str_to_u64(h->fields[i].f.value, INT64_MAX, ret);
+    return false;
+}
+
+/* Would turning values back into placeholders change how long a body is? */
+static bool changes_length(const struct exchange *x)
+{
+    for (size_t i = 0; x->scrubbing && i < x->live->n; i++)
+        if (secret_size(x->live->items[i].lease->value) != x->live->items[i].placeholder.n)
+            return true;
+    return false;
+}
+
+static struct field answer_fields[H1_FIELDS_MAX]; /* scratch: one thread, used within one call */
+
+static bool interim(struct exchange *x, const struct h1_head *h)
+{
+    if (h->status == 101 || ++x->interims > x->view->limits->interim_responses) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, h->status == 101 ? "a switch of protocols nobody asked for" : "too many 1xx answers");
+        return false;
+    }
+    forget_replay(x);
+    touch(x);
+    if (x->client_http10)
+        return true;
+    struct buf *scratch = &x->w->scratch;
+    buf_reset(scratch);
+    size_t n = rewrite_answer_fields(x, h, answer_fields, H1_FIELDS_MAX, scratch);
+    struct answer a = { .status = h->status, .reason = STR_NONE, .fields = answer_fields, .nfields = n, .no_body = true };
+    if (n == SIZE_MAX) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, "an interim answer too large to read");
+        return false;
+    }
+    x->cops->interim(x->client, x, &a);
+    return x->step == STEP_STREAM;
+}
+
+/* A whole short body: scrubbed first, so that its length can be said. Its bytes lie in the worker's scratch from *ret_at on. */
+static int scrub_whole(struct exchange *x, struct str body, struct buf *scratch, size_t *ret_at)
+{
+    *ret_at = buf_size(scratch);
+    return scrub_feed(&x->scrub, body, true, scratch);
+}
+
+static void reflected(struct exchange *x)
+{
+    if (!x->scrub.hits)
+        return;
+    struct arena a;
+    arena_init(&a, 2048);
+    struct str s = arena_printf(&a, "%s sent back a real value %lu times; the agent %s saw the placeholder instead.", x->host.name,
+                                (unsigned long)x->scrub.hits, x->agent_name);
+    record_finding(x, "credential_reflected", "medium", 50, NULL, "answer", s);
+    arena_done(&a);
+}
+
+ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, struct str in_hand)
+{
+    refresh_scrub(x);
+    if (h->status < 200)
+        return interim(x, h) ? 0 : -1;
+    forget_replay(x);
+    bool no_body = is_head_request(x) || h->status == 204 || h->status == 304;
+    if (x->scrubbing && !no_body && is_encoded(h)) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, "an encoded answer where it must be read, though identity was asked for");
+        return -1;
+    }
+    x->ms_first_byte = (uint32_t)(loop_now_ms(x->w->loop) - x->t_attempt);
+    struct buf *scratch = &x->w->scratch;
+    buf_reset(scratch);
+    size_t n = rewrite_answer_fields(x, h, answer_fields, H1_FIELDS_MAX, scratch), at = 0;
+    bool whole = x->scrubbing && !no_body && h->body == H1_BODY_LENGTH && h->length <= in_hand.n;
+    size_t fields_end = buf_size(scratch);
+    struct answer a = {
+        .status = h->status,
+        .reason = h->reason,
+        .fields = answer_fields,
+        .nfields = n,
+        .no_body = no_body,
+        .has_length = h->body == H1_BODY_LENGTH,
+        .length = h->length,
+        .close = false,
+    };
+    if (no_body) /* the length of what a GET would bring, where it was said (RFC 9110 8.6) */
+        a.has_length = h->status != 204 && said_length(h, &a.length);
+    if (n == SIZE_MAX || (whole && (!buf_reserve(scratch, fields_end + 2 * in_hand.n + 8192) ||
+                                    scrub_whole(x, str_sub(in_hand, 0, (size_t)h->length), scratch, &at)))) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, "an answer too large to read");
+        return -1;
+    }
+    struct buf reason;
+    buf_init(&reason, 4096);
+    if (x->scrubbing && a.reason.n && scrub_text(x->scrub.set, a.reason, &reason, &x->scrub.hits))
+        a.reason = buf_str(&reason);
+    struct str body = whole ? str_from(buf_str(scratch), at) : STR_NONE;
+    if (whole)
+        a.length = body.n;
+    else if (!no_body && a.has_length && changes_length(x))
+        a.has_length = false;
+    if (no_body && a.has_length && changes_length(x) && !is_head_request(x))
+        a.has_length = false;
+    x->status = h->status;
+    x->head_sent = true;
+    x->cops->head(x->client, x, &a);
+    buf_done(&reason);
+    if (body.n && x->step == STEP_STREAM) {
+        x->bytes_out += body.n;
+        x->cops->body(x->client, x, body);
+    }
+    if (x->step != STEP_STREAM)
+        return -1;
+    touch(x);
+    return whole ? (ptrdiff_t)h->length : 0;
+}
+
+bool exchange_answer_body(struct exchange *x, struct str data)
+{
+    if (x->step != STEP_STREAM)
+        return false;
+    refresh_scrub(x);
+    touch(x);
+    if (!x->scrubbing) {
+        x->bytes_out += data.n;
+        x->cops->body(x->client, x, data);
+        return x->step == STEP_STREAM;
+    }
+    struct buf *scratch = &x->w->scratch;
+    buf_reset(scratch);
+    if (scrub_feed(&x->scrub, data, false, scratch)) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, "an answer that cannot be read");
+        return false;
+    }
+    struct str out = buf_str(scratch);
+    x->bytes_out += out.n;
+    if (out.n)
+        x->cops->body(x->client, x, out);
+    return x->step == STEP_STREAM;
+}
+
+/* Trailer fields that may pass, scrubbed; values may lie in scratch. */
+static size_t pass_trailers(struct exchange *x, const struct field *in, size_t n, struct field *out, size_t max, struct buf *scratch)
+{
+    size_t k = 0, bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += 4 * in[i].value.n + 4096;
+    if (x->scrubbing && !buf_reserve(scratch, bytes))
+        return 0;
+    for (size_t i = 0; i < n && k < max; i++) {
+        if (!rewrite_trailer_passes(in[i].name))
+            continue;
+        out[k] = in[i];
+        size_t before = buf_size(scratch);
+        if (x->scrubbing && scrub_text(x->scrub.set, in[i].value, scratch, &x->scrub.hits))
+            out[k].value = str_from(buf_str(scratch), before);
+        k++;
+    }
+    return k;
+}
+
+void exchange_answer_end(struct exchange *x, const struct field *trailers, size_t n, bool reusable)
+{
+    if (x->step != STEP_STREAM)
+        return;
+    struct buf *scratch = &x->w->scratch;
+    buf_reset(scratch);
+    if (x->scrubbing) {
+        if (scrub_feed(&x->scrub, STR_NONE, true, scratch)) {
+            exchange_end(x, END_ORIGIN_PROTOCOL, "an answer that cannot be read");
+            return;
+        }
+        struct str rest = buf_str(scratch);
+        x->bytes_out += rest.n;
+        if (rest.n)
+            x->cops->body(x->client, x, rest);
+    }
+    struct field pass[64];
+    buf_reset(scratch);
+    size_t k = x->step == STEP_STREAM ? pass_trailers(x, trailers, n, pass, sizeof pass / sizeof *pass, scratch) : 0;
+    if (x->step != STEP_STREAM)
+        return;
+    x->cops->end(x->client, x, pass, k);
+    x->answer_done = true;
+    reflected(x);
+    struct origin *o = x->origin;
+    x->origin = NULL;
+    x->oops->release(o, reusable && x->request_sent);
+    exchange_end(x, END_OK, NULL);
+}
+
+void exchange_answer_flush(struct exchange *x)
+{
+    if (x->step == STEP_STREAM)
+        x->cops->flush(x->client);
+}
+
+bool exchange_client_full(const struct exchange *x)
+{
+    return x->cops->full(x->client);
+}
+
+void exchange_client_room(struct exchange *x)
+{
+    if (x->step == STEP_STREAM && x->origin) {
+        touch(x);
+        x->oops->more(x->origin);
+    }
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a connected socket to a connection that may carry a request: the parent proxy's answer, TLS and verification. Nothing of a
+ * request, and no credential, is written before the origin has proved its name. */
+#include "proxy/origin.h"
+
+#include "proxy/pool.h"
+
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+enum { IN_MAX = 512 * 1024, OUT_MAX = 1024 * 1024 };
+
+static void bury(struct corpse *c)
+{
+    struct origin *o = (struct origin *)c;
+    buf_done(&o->in);
+    buf_done(&o->out);
+    view_unref(&o->view);
+    free(o);
+}
+
+void origin_close(struct origin *o)
+{
+    if (o->state == ORIGIN_DEAD)
+        return;
+    if (o->pooled)
+        pool_drop(o->w->pool, o);
+    o->state = ORIGIN_DEAD;
+    o->x = NULL;
+    timer_clear(&o->idle);
+    watch_del(&o->watch);
+    stream_close(&o->stream);
+    worker_bury(o->w, &o->corpse, bury);
+}
+
+void origin_failed(struct origin *o, enum end end, const char *why)
+{
+    struct exchange *x = o->x;
+    bool stale = o->served > 0 && !o->got_byte;
+    if (x) {
+        o->x = NULL;
+        x->origin = NULL;
+    }
+    origin_close(o);
+    if (x)
+        exchange_origin_failed(x, end, why, stale);
+}
+
+bool origin_write(struct origin *o)
+{
+    if (o->out.failed) {
+        origin_failed(o, END_ORIGIN_PROTOCOL, "the request does not fit its buffer");
+        return false;
+    }
+    if (!buf_size(&o->out))
+        return true;
+    enum io io = stream_write(&o->stream, buf_str(&o->out));
+    buf_reset(&o->out);
+    if (io == IO_ERROR) {
+        /* The write failed, but an answer may be there (an early refusal before a reset): read first. */
+        o->keep_alive = false;
+        origin_h1_readable(o);
+        if (o->state != ORIGIN_DEAD && o->x && !o->in_body)
+            origin_failed(o, END_ORIGIN_CLOSED, "the connection was lost while the request was sent");
+        return false;
+    }
+    buf_release_if_empty(&o->out);
+    watch_set(&o->watch, io == IO_AGAIN ? o->watch.events | EPOLLOUT : o->watch.events & ~(uint32_t)EPOLLOUT);
+    return true;
+}
+
+/* --- TLS --- */
+
+static void note_tls(struct origin *o)
+{
+    SSL *ssl = o->stream.ssl;
+    snprintf(o->tls_version, sizeof o->tls_version, "%s", SSL_get_version(ssl));
+    snprintf(o->tls_cipher, sizeof o->tls_cipher, "%s", SSL_get_cipher_name(ssl));
+    X509 *cert = SSL_get0_peer_certificate(ssl);
+    X509_NAME *issuer = cert ? X509_get_issuer_name(cert) : NULL;
+    if (issuer && X509_NAME_get_text_by_NID(issuer, NID_commonName, o->tls_issuer, sizeof o->tls_issuer) < 0)
+        X509_NAME_oneline(issuer, o->tls_issuer, sizeof o->tls_issuer);
+}
+
+static void step_tls(struct origin *o)
+{
+    enum io io = stream_handshake(&o->stream);
+    if (io == IO_OK) {
+        const unsigned char *alpn;
+        unsigned n;
+        SSL_get0_alpn_selected(o->stream.ssl, &alpn, &n);
+        if (n && !str_eq(str_of(alpn, n), STR("http/1.1"))) {
+            origin_failed(o, END_ORIGIN_TLS, "the host chose a protocol that was not offered");
+            return;
+        }
+        note_tls(o);
+        origin_ready(o);
+        return;
+    }
+    if (io == IO_AGAIN) {
+        watch_set(&o->watch, stream_waiting(&o->stream) ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        return;
+    }
+    char why[160];
+    const char *cert = origin_tls_why(o->stream.ssl);
+    snprintf(why, sizeof why, "TLS: %s", cert ? cert : io == IO_ERROR ? stream_error(&o->stream) : "the host closed the connection");
+    origin_failed(o, END_ORIGIN_TLS, why);
+}
+
+static void start_tls(struct origin *o)
+{
+    o->state = ORIGIN_TLS;
+    SSL *ssl = origin_tls_start(o->view->origin_tls, &o->host, o->w->sessions, str_of(o->key, o->key_n));
+    if (!ssl || stream_tls(&o->stream, ssl)) {
+        origin_failed(o, END_ORIGIN_TLS, "TLS: out of memory");
+        return;
+    }
+    step_tls(o);
+}
+
+/* --- the parent proxy --- */
+
+static void start_parent(struct origin *o)
+{
+    o->state = ORIGIN_PARENT;
+    buf_put(&o->out, STR("CONNECT "));
+    authority_put(&o->out, &o->host, o->port, 0);
+    buf_put(&o->out, STR(" HTTP/1.1\r\nHost: "));
+    authority_put(&o->out, &o->host, o->port, 0);
+    buf_put(&o->out, STR("\r\n"));
+    if (o->view->parent_login.p)
+        h1_put_field(&o->out, STR("Proxy-Authorization"), o->view->parent_login);
+    buf_put(&o->out, STR("\r\n"));
+    enum io io = stream_write(&o->stream, buf_str(&o->out));
+    buf_reset(&o->out);
+    if (io == IO_ERROR)
+        origin_failed(o, END_ORIGIN_CONNECT, "the parent proxy closed the connection");
+}
+
+static void step_parent(struct origin *o)
+{
+    char *p = buf_reserve(&o->in, 4096);
+    size_t n;
+    enum io io = p ? stream_read(&o->stream, p, 4096, &n) : IO_ERROR;
+    if (io == IO_AGAIN)
+        return;
+    if (io != IO_OK) {
+        origin_failed(o, END_ORIGIN_CONNECT, "the parent proxy closed the connection");
+        return;
+    }
+    buf_wrote(&o->in, n);
+    const struct limits *lim = o->view->limits;
+    struct h1_limits hl = { lim->head_bytes, lim->header_fields, lim->target_bytes };
+    struct h1_head h;
+    struct h1_fault fault;
+    enum h1_result r = h1_response_parse(buf_str(&o->in), STR("CONNECT"), &hl, o->w->fields, &o->head_from, &h, &fault);
+    if (r == H1_MORE)
+        return;
+    if (r != H1_DONE || h.status / 100 != 2 || h.bytes != buf_size(&o->in)) {
+        char why[96];
+        snprintf(why, sizeof why, "the parent proxy answered %u", r == H1_DONE ? h.status : 0);
+        origin_failed(o, END_ORIGIN_CONNECT, r == H1_DONE ? why : "the parent proxy's answer is malformed");
+        return;
+    }
+    buf_done(&o->in);
+    o->head_from = 0;
+    if (o->scheme == SCHEME_HTTPS)
+        start_tls(o);
+    else
+        origin_ready(o);
+}
+
+/* --- the connection --- */
+
+void origin_ready(struct origin *o)
+{
+    struct exchange *x = o->x;
+    o->state = ORIGIN_BUSY;
+    watch_set(&o->watch, EPOLLIN);
+    x->ms_tls = (uint32_t)(loop_now_ms(o->w->loop) - x->t_attempt) - x->ms_connect - x->ms_resolve;
+    origin_h1_begin(o);
+    exchange_origin_ready(x);
+}
+
+static void on_idle(struct timer *t)
+{
+    origin_close((struct origin *)((char *)t - offsetof(struct origin, idle)));
+}
+
+static void on_event(struct watch *w, uint32_t ev)
+{
+    struct origin *o = (struct origin *)((char *)w - offsetof(struct origin, watch));
+    if (ev & EPOLLOUT && o->state != ORIGIN_TLS) {
+        enum io io = stream_flush(&o->stream);
+        if (io == IO_OK) {
+            watch_set(&o->watch, o->watch.events & ~(uint32_t)EPOLLOUT);
+            if (o->x)
+                exchange_origin_room(o->x);
+        } else if (io == IO_ERROR) {
+            ev |= EPOLLIN; /* an answer may be there; otherwise the read finds the end */
+        }
+        if (o->state == ORIGIN_DEAD)
+            return;
+    }
+    switch (o->state) {
+    case ORIGIN_NEW:
+    case ORIGIN_DEAD:
+        break;
+    case ORIGIN_PARENT:
+        step_parent(o);
+        break;
+    case ORIGIN_TLS:
+        if (stream_waiting(&o->stream))
+            stream_flush(&o->stream);
+        step_tls(o);
+        break;
+    case ORIGIN_BUSY:
+    case ORIGIN_IDLE:
+        if (ev & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            origin_h1_readable(o);
+        break;
+    }
+}
+
+int origin_open(struct exchange *x, int fd)
+{
+    struct buf key;
+    buf_init(&key, 4096);
+    pool_key(x, &key);
+    struct str k = buf_str(&key);
+    struct origin *o = key.failed ? NULL : calloc(1, sizeof *o + k.n);
+    if (!o) {
+        buf_done(&key);
+        struct stream lost;
+        stream_init(&lost, fd);
+        stream_close(&lost);
+        return -1;
+    }
+    memcpy(o->key, k.p, k.n);
+    o->key_n = k.n;
+    o->key_hash = str_hash(k);
+    buf_done(&key);
+    o->w = x->w;
+    o->x = x;
+    o->view = view_ref(x->view);
+    o->host = x->host;
+    o->port = x->port;
+    o->scheme = x->scheme;
+    memcpy(o->addr, x->origin_addr, sizeof o->addr);
+    o->idle.cb = on_idle;
+    buf_init(&o->in, IN_MAX);
+    buf_init(&o->out, OUT_MAX);
+    o->out.wipe = true;
+    stream_init(&o->stream, fd);
+    o->watch = (struct watch) { .fd = fd, .events = EPOLLIN, .cb = on_event };
+    x->origin = o;
+    x->oops = &origin_h1_ops;
+    if (watch_add(o->w->loop, &o->watch)) {
+        x->origin = NULL;
+        origin_close(o);
+        return -1;
+    }
+    if (o->view->config->parent_proxy.given)
+        start_parent(o);
+    else if (o->scheme == SCHEME_HTTPS)
+        start_tls(o);
+    else
+        origin_ready(o);
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * origin: one connection to an origin: dialled by the resolver, TLS verified, then the HTTP/1.1 codec that carries one exchange after
+ * another. Only origin*.c and pool.c know this struct. */
+#ifndef PROXY_ORIGIN_H
+#define PROXY_ORIGIN_H
+
+#include "base/stream.h"
+#include "proxy/exchange.h"
+
+enum origin_state {
+    ORIGIN_NEW = 0,
+    ORIGIN_PARENT, /* our CONNECT through the parent proxy is being answered */
+    ORIGIN_TLS,
+    ORIGIN_BUSY,
+    ORIGIN_IDLE,
+    ORIGIN_DEAD,
+};
+
+struct origin {
+    struct corpse corpse;
+    struct worker *w;
+    struct exchange *x; /* the one it carries, or NULL */
+    struct view *view;
+    struct stream stream;
+    struct watch watch;
+    enum origin_state state;
+    struct host host;
+    uint16_t port;
+    enum scheme scheme;
+    char addr[64];
+    char tls_version[12], tls_cipher[48], tls_issuer[128];
+
+    /* this exchange */
+    bool chunked;       /* our body goes chunked */
+    bool sent_all;
+    bool in_body;       /* the answer's final head was read */
+    bool got_byte;      /* of an answer */
+    bool keep_alive;
+    bool reading;       /* guards against re-entry */
+    bool interrupted;   /* the client was full: bytes wait in `in` */
+    size_t head_from;
+    struct h1_body_in body;
+    struct buf in;      /* read, not parsed */
+    struct buf out;     /* wiped: made, not written */
+
+    /* the pool */
+    unsigned served;
+    struct origin *key_next, *newer, *older; /* of the key's bucket; of the LRU */
+    bool pooled;
+    struct timer idle;
+    uint64_t key_hash;
+    size_t key_n;
+    char key[];
+};
+
+extern const struct origin_ops origin_h1_ops;
+
+/* TLS and parent are done: hand it to the exchange. */
+void origin_ready(struct origin *o);
+/* Starts carrying o->x (fresh or from the pool). */
+void origin_h1_begin(struct origin *o);
+void origin_h1_readable(struct origin *o);
+/* Closes and frees it; tells nobody. */
+void origin_close(struct origin *o);
+/* The connection failed under an exchange, or idle. */
+void origin_failed(struct origin *o, enum end end, const char *why);
+/* Writes what is in out. False: it failed (the exchange was told). */
+bool origin_write(struct origin *o);
+
+#endif

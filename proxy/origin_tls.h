@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * origin_tls: how an origin proves who it is: TLS 1.2 or 1.3 with forward secrecy and authenticated encryption, a chain to the
+ * configured roots (never to our own CA, even where that stands in the system store), server purpose, the checked name in the
+ * subject alternative names (no CN fallback, no partial wildcards) or the address as an IP SAN. Sessions are resumed per pool
+ * key, bounded, and only under the trust store they were made with. */
+#ifndef PROXY_ORIGIN_TLS_H
+#define PROXY_ORIGIN_TLS_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "policy/policy.h"
+
+#include <openssl/ssl.h>
+
+/* The context of one snapshot. NULL: an empty trust store or an unreadable file (the message names it). */
+SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct str own_ca, struct err *err);
+
+struct session_cache;
+struct session_cache *session_cache_new(size_t max);
+void session_cache_free(struct session_cache **c);
+
+/* A client connection object for this host; sessions are looked up and kept under `key` (copied). The host must outlive the
+ * call only. NULL: out of memory. */
+SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, struct session_cache *c, struct str key);
+/* Why the certificate was refused, in our words (no text of the peer): "certificate: self-signed certificate". */
+const char *origin_tls_why(SSL *ssl);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proxy/pool.h"
+
+#include "proxy/origin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BUCKETS = 4096 };
+
+struct pool {
+    struct worker *w;
+    struct origin *buckets[BUCKETS];
+    struct origin *newest, *oldest;
+    size_t count;
+};
+
+struct pool *pool_new(struct worker *w)
+{
+    struct pool *p = calloc(1, sizeof *p);
+    if (p)
+        p->w = w;
+    return p;
+}
+
+void pool_free(struct pool **pp)
+{
+    struct pool *p = *pp;
+    if (!p)
+        return;
+    while (p->newest)
+        origin_close(p->newest);
+    *pp = NULL;
+    free(p);
+}
+
+size_t pool_size(const struct pool *p)
+{
+    return p->count;
+}
+
+bool pool_reused(const struct origin *o)
+{
+    return o->served > 0;
+}
+
+void pool_key(const struct exchange *x, struct buf *out)
+{
+    uint64_t number = x->view->number;
+    uint32_t agent = x->agent->index;
+    char fixed[16];
+    memcpy(fixed, &number, 8);
+    memcpy(fixed + 8, &agent, 4);
+    fixed[12] = (char)x->scheme;
+    memcpy(fixed + 13, &x->port, 2);
+    fixed[15] = (char)x->plan.nwanted;
+    buf_put(out, str_of(fixed, sizeof fixed));
+    for (size_t i = 0; i < x->plan.nwanted; i++) {
+        uint32_t c = x->plan.wanted[i]->index;
+        buf_put(out, str_of((const char *)&c, sizeof c));
+    }
+    buf_put(out, host_str(&x->host));
+}
+
+void pool_drop(struct pool *p, struct origin *o)
+{
+    struct origin **at = &p->buckets[o->key_hash % BUCKETS];
+    while (*at && *at != o)
+        at = &(*at)->key_next;
+    if (*at)
+        *at = o->key_next;
+    *(o->newer ? &o->newer->older : &p->newest) = o->older;
+    *(o->older ? &o->older->newer : &p->oldest) = o->newer;
+    o->newer = o->older = o->key_next = NULL;
+    o->pooled = false;
+    p->count--;
+    p->w->stats.pooled = p->count;
+    timer_clear(&o->idle);
+}
+
+static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash)
+{
+    struct origin *o = p->buckets[hash % BUCKETS];
+    while (o && !(o->key_hash == hash && str_eq(str_of(o->key, o->key_n), key)))
+        o = o->key_next;
+    return o;
+}
+
+bool pool_take(struct exchange *x)
+{
+    struct pool *p = x->w->pool;
+    char mem[512];
+    struct buf key = { .mem = mem, .cap = sizeof mem, .max = sizeof mem };
+    pool_key(x, &key);
+    struct origin *o = key.failed ? NULL : pool_find(p, buf_str(&key), str_hash(buf_str(&key)));
+    if (!o)
+        return false;
+    pool_drop(p, o);
+    o->state = ORIGIN_BUSY;
+    o->x = x;
+    x->origin = o;
+    x->oops = &origin_h1_ops;
+    origin_h1_begin(o);
+    return true;
+}
+
+static size_t count_key(struct pool *p, const struct origin *like, size_t stop)
+{
+    size_t n = 0;
+    for (struct origin *o = p->buckets[like->key_hash % BUCKETS]; o && n < stop; o = o->key_next)
+        n += o->key_hash == like->key_hash;
+    return n;
+}
+
+void pool_put(struct pool *p, struct origin *o)
+{
+    const struct limits *lim = o->view->limits;
+    if (o->view != p->w->view || !lim->pool_connections || p->w->draining ||
+        count_key(p, o, lim->pool_per_key) >= lim->pool_per_key) {
+        origin_close(o);
+        return;
+    }
+    if (p->count >= lim->pool_connections && p->oldest)
+        origin_close(p->oldest);
+    struct origin **bucket = &p->buckets[o->key_hash % BUCKETS];
+    o->key_next = *bucket;
+    *bucket = o;
+    o->newer = NULL;
+    o->older = p->newest;
+    *(p->newest ? &p->newest->newer : &p->oldest) = o;
+    p->newest = o;
+    o->pooled = true;
+    p->count++;
+    p->w->stats.pooled = p->count;
+    timer_set(p->w->loop, &o->idle, lim->pool_idle_timeout);
+}
+
+void pool_flush(struct pool *p)
+{
+    for (struct origin *o = p->newest, *next; o; o = next) {
+        next = o->older;
+        if (o->view != p->w->view)
+            origin_close(o);
+    }
+}

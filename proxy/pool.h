@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pool: idle origin connections, kept by (view, agent, scheme, name, port, credentials): a connection that carried one agent's
+ * credential never serves another agent, another credential or another snapshot. The address is the one dialled for that name when the
+ * connection was made; the entry lives a minute at most without use, so a changed name is looked up soon. Bounded in all, per key, and
+ * in time; the least recently used goes first. Idle connections are read: a close or an unsolicited byte discards them. */
+#ifndef PROXY_POOL_H
+#define PROXY_POOL_H
+
+#include "proxy/exchange.h"
+
+struct pool;
+struct pool *pool_new(struct worker *w);
+void pool_free(struct pool **p);
+/* Gives x an idle connection that fits (x->origin and x->oops are set); false: none. */
+bool pool_take(struct exchange *x);
+/* Keeps an idle connection, or closes it when there is no room. */
+void pool_put(struct pool *p, struct origin *o);
+/* It ended or is being closed: forget it. */
+void pool_drop(struct pool *p, struct origin *o);
+/* Everything of older views. */
+void pool_flush(struct pool *p);
+size_t pool_size(const struct pool *p);
+/* Had this connection carried an exchange before? */
+bool pool_reused(const struct origin *o);
+/* The key of x's connections, appended to out. */
+void pool_key(const struct exchange *x, struct buf *out);
+/* A new connection for x on a connected socket (taken): TLS where the scheme says so, then exchange_origin_ready or
+ * exchange_origin_failed. 0, or -1: out of memory (fd is closed). */
+int origin_open(struct exchange *x, int fd);
+
+#endif

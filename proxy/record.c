@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proxy/record.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "proxy/agent_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct event ev; /* 8 KiB: too much for every stack, and one thread */
+
+bool record_ready(struct worker *w, const struct view *v)
+{
+    return sink_ready(w->sink, loop_now_ms(w->loop), v->limits->event_lag);
+}
+
+/* --- paths --- */
+
+/* `a=1&b=PLACEHOLDER&c` -> `a=*&b=[CRED:github]&c`: names stay, values do not; a bare word keeps only its shape. */
+static void put_query(const struct view *v, struct str query, struct buf *out)
+{
+    struct str pair;
+    bool first = true;
+    while (str_split(&query, '&', &pair)) {
+        if (!first)
+            buf_putc(out, '&');
+        first = false;
+        ptrdiff_t eq = str_find_char(pair, '=');
+        struct needle_match m;
+        struct str value = eq < 0 ? pair : str_from(pair, (size_t)eq + 1);
+        if (eq >= 0)
+            placeholder_redact(v->placeholders, str_sub(pair, 0, (size_t)eq + 1), out);
+        if (!value.n)
+            continue;
+        if (v->placeholder_needles && needles_find(v->placeholder_needles, value, 0, &m)) {
+            const struct placeholder *ph = placeholder_at(v->placeholders, m.id);
+            buf_putf(out, "[CRED:%.*s]", STR_ARG(ph->credential->name));
+        } else if (v->config->audit.queries_keep) {
+            buf_put(out, value);
+        } else {
+            buf_putc(out, '*');
+        }
+    }
+}
+
+void record_target(const struct view *v, struct str target, struct buf *out)
+{
+    ptrdiff_t q = str_find_char(target, '?');
+    struct str path = q < 0 ? target : str_sub(target, 0, (size_t)q);
+    placeholder_redact(v->placeholders, path, out);
+    if (q >= 0) {
+        buf_putc(out, '?');
+        put_query(v, str_from(target, (size_t)q + 1), out);
+    }
+}
+
+/* --- the fields that open and close share --- */
+
+static const char *scheme_name(enum scheme s)
+{
+    return s == SCHEME_HTTPS ? "https" : s == SCHEME_HTTP ? "http" : "";
+}
+
+static void put_path(struct exchange *x, struct event *e)
+{
+    struct buf path, clean;
+    buf_init(&path, 64 * 1024);
+    buf_init(&clean, 128 * 1024);
+    path.wipe = true;
+    record_target(x->view, x->req.target, &path);
+    struct str text = buf_str(&path);
+    uint64_t hits = 0;
+    if (x->live && scrub_text(x->live, text, &clean, &hits))
+        text = buf_str(&clean);
+    event_put_str(e, FIELD_PATH, text);
+    buf_done(&path);
+    buf_done(&clean);
+}
+
+static void put_shared(struct exchange *x, struct event *e)
+{
+    event_put_str(e, FIELD_AGENT, str_c(x->agent_name));
+    event_put_str(e, FIELD_CLIENT, str_c(x->client_addr));
+    event_put_str(e, FIELD_CONN_ID, str_c(x->conn_id));
+    event_put_str(e, FIELD_REQUEST_ID, str_c(x->request_id));
+    event_put_str(e, FIELD_METHOD, x->req.method);
+    event_put_str(e, FIELD_SCHEME, str_c(scheme_name(x->scheme)));
+    if (!x->bad_target) {
+        event_put_str(e, FIELD_HOST, host_str(&x->host));
+        event_put_u64(e, FIELD_PORT, x->port);
+    }
+    if (x->req.target.p)
+        put_path(x, e);
+    if (x->verdict.rule)
+        event_put_str(e, FIELD_RULE, x->verdict.rule->name);
+    else
+        event_put_null(e, FIELD_RULE);
+}
+
+static const char *verdict_name(const struct exchange *x)
+{
+    bool refused = x->end != END_OK && !x->recorded && x->end != END_CLIENT_CLOSED && x->verdict.kind != VERDICT_ASK;
+    if (refused)
+        return "deny";
+    switch (x->verdict.kind) {
+    case VERDICT_ALLOW:
+        return "allow";
+    case VERDICT_OBSERVE:
+        return "observe";
+    case VERDICT_ASK:
+        return "ask";
+    case VERDICT_DENY:
+    default:
+        return "deny";
+    }
+}
+
+static void put_credentials(struct exchange *x, struct event *e)
+{
+    for (size_t i = 0; i < x->plan.nwanted; i++)
+        event_add(e, FIELD_CREDENTIALS, x->plan.wanted[i]->name);
+}
+
+int record_open(struct exchange *x)
+{
+    event_init(&ev, EVENT_OPEN);
+    size_t start = ev.n;
+    put_shared(x, &ev);
+    put_credentials(x, &ev);
+    size_t n = ev.n - start;
+    unsigned char *copy = malloc(n ? n : 1);
+    if (!copy)
+        return -1;
+    memcpy(copy, ev.bytes + start, n);
+    if (sink_write(x->w->sink, &ev, false)) {
+        free(copy);
+        return -1;
+    }
+    x->record = copy;
+    x->record_n = n;
+    x->record_at = sink_position(x->w->sink);
+    x->recorded = true;
+    return 0;
+}
+
+static void put_times(struct exchange *x, struct event *e)
+{
+    event_put_u64(e, FIELD_MS_TOTAL, loop_now_ms(x->w->loop) - x->t_start);
+    if (!x->recorded)
+        return;
+    event_put_u64(e, FIELD_MS_RESOLVE, x->ms_resolve);
+    event_put_u64(e, FIELD_MS_LEASE, x->ms_lease);
+    event_put_u64(e, FIELD_MS_CONNECT, x->ms_connect);
+    event_put_u64(e, FIELD_MS_TLS, x->ms_tls);
+    event_put_u64(e, FIELD_MS_FIRST_BYTE, x->ms_first_byte);
+}
+
+void record_close(struct exchange *x)
+{
+    struct worker *w = x->w;
+    bool refusal = !x->recorded && x->end != END_OK && x->end != END_CLIENT_CLOSED;
+    if (refusal) {
+        w->stats.refused++;
+        struct agent_state *a = agent_table_get(w->agents, str_c(x->agent_name));
+        if (a && !agent_refusal_written(a, x->end, host_str(&x->host), x->view->limits, loop_now_ms(w->loop)))
+            return;
+    }
+    event_init(&ev, EVENT_CLOSE);
+    if (x->recorded && ev.n + x->record_n <= EVENT_MAX) {
+        memcpy(ev.bytes + ev.n, x->record, x->record_n);
+        ev.n = (uint16_t)(ev.n + x->record_n);
+    } else {
+        put_shared(x, &ev);
+        put_credentials(x, &ev);
+    }
+    event_put_str(&ev, FIELD_HTTP_VERSION, str_c(x->req.version));
+    event_put_str(&ev, FIELD_VERDICT, str_c(verdict_name(x)));
+    enum end code = x->end != END_OK ? x->end : x->verdict.kind == VERDICT_OBSERVE ? x->verdict.code : END_OK;
+    if (code != END_OK) {
+        event_put_str(&ev, FIELD_CODE, str_c(end_code(code)));
+        event_put_str(&ev, FIELD_HINT, str_c(end_hint(code)));
+        if (x->why[0])
+            event_put_str(&ev, FIELD_MESSAGE, str_c(x->why));
+    }
+    event_put_u64(&ev, FIELD_STATUS, x->status);
+    if (x->origin_addr[0])
+        event_put_str(&ev, FIELD_ORIGIN_ADDR, str_c(x->origin_addr));
+    if (x->tls_version[0]) {
+        event_put_str(&ev, FIELD_TLS_VERSION, str_c(x->tls_version));
+        event_put_str(&ev, FIELD_TLS_CIPHER, str_c(x->tls_cipher));
+        event_put_str(&ev, FIELD_TLS_ISSUER, str_c(x->tls_issuer));
+    }
+    event_put_u64(&ev, FIELD_BYTES_IN, x->bytes_in);
+    event_put_u64(&ev, FIELD_BYTES_OUT, x->bytes_out);
+    put_times(x, &ev);
+    if (x->scrub.hits)
+        event_put_u64(&ev, FIELD_SCRUBBED, x->scrub.hits);
+    for (unsigned i = 0; i < x->nfindings; i++)
+        event_add(&ev, FIELD_FINDINGS, str_c(x->findings[i]));
+    if (x->dns_id[0])
+        event_put_str(&ev, FIELD_DNS_ID, str_c(x->dns_id));
+    event_put_str(&ev, FIELD_END, str_c(end_code(x->end)));
+    if (sink_write(w->sink, &ev, x->recorded) && x->recorded)
+        log_fatal("the audit ring refused a close that it had reserved room for");
+    x->recorded = false; /* the reservation is used up: never a second close */
+}
+
+/* --- findings --- */
+
+void record_finding(struct exchange *x, const char *cls, const char *severity, unsigned score, const struct placeholder *ph,
+                    const char *where, struct str sentence)
+{
+    bool listed = false;
+    for (unsigned i = 0; i < x->nfindings; i++)
+        listed |= !strcmp(x->findings[i], cls);
+    if (!listed && x->nfindings < sizeof x->findings / sizeof *x->findings)
+        x->findings[x->nfindings++] = cls;
+    event_init(&ev, EVENT_FINDING);
+    event_put_str(&ev, FIELD_AGENT, str_c(x->agent_name));
+    event_put_str(&ev, FIELD_CLIENT, str_c(x->client_addr));
+    event_put_str(&ev, FIELD_CONN_ID, str_c(x->conn_id));
+    event_put_str(&ev, FIELD_REQUEST_ID, str_c(x->request_id));
+    event_put_str(&ev, FIELD_METHOD, x->req.method);
+    if (!x->bad_target) {
+        event_put_str(&ev, FIELD_HOST, host_str(&x->host));
+        event_put_u64(&ev, FIELD_PORT, x->port);
+    }
+    if (ph)
+        event_put_str(&ev, FIELD_CREDENTIAL, ph->credential->name);
+    event_put_str(&ev, FIELD_CLASS, str_c(cls));
+    event_put_str(&ev, FIELD_SEVERITY, str_c(severity));
+    event_put_u64(&ev, FIELD_SCORE, score);
+    struct buf f;
+    buf_init(&f, 1000);
+    buf_put(&f, STR("{\"where\":"));
+    json_put_str(&f, str_c(where));
+    if (ph) {
+        buf_put(&f, STR(",\"placeholder_of\":"));
+        json_put_str(&f, ph->agent->name);
+    }
+    buf_putc(&f, '}');
+    if (!f.failed)
+        event_put_str(&ev, FIELD_FEATURES, buf_str(&f));
+    buf_done(&f);
+    event_put_str(&ev, FIELD_SENTENCE, sentence);
+    event_add(&ev, FIELD_SUBJECTS, str_c(x->request_id));
+    if (sink_write(x->w->sink, &ev, false))
+        log_error("the audit log has no room for a finding (%s) of request %s", cls, x->request_id);
+}
+
+/* --- connections, and what was only counted --- */
+
+void record_conn(struct worker *w, const struct record_conn *c)
+{
+    struct agent_state *a = agent_table_get(w->agents, c->agent);
+    if (a && !agent_refusal_written(a, c->code, c->host, w->view->limits, loop_now_ms(w->loop)))
+        return;
+    event_init(&ev, EVENT_CONN);
+    event_put_str(&ev, FIELD_AGENT, c->agent);
+    event_put_str(&ev, FIELD_CLIENT, c->client);
+    event_put_str(&ev, FIELD_CONN_ID, c->conn_id);
+    if (c->host.n) {
+        event_put_str(&ev, FIELD_HOST, c->host);
+        event_put_u64(&ev, FIELD_PORT, c->port);
+    }
+    if (c->sni.n)
+        event_put_str(&ev, FIELD_SNI, c->sni);
+    if (c->rule.n)
+        event_put_str(&ev, FIELD_RULE, c->rule);
+    event_put_str(&ev, FIELD_VERDICT, c->verdict);
+    if (c->code != END_UNSET && c->code != END_OK)
+        event_put_str(&ev, FIELD_CODE, str_c(end_code(c->code)));
+    if (c->hint && *c->hint)
+        event_put_str(&ev, FIELD_HINT, str_c(c->hint));
+    event_put_str(&ev, FIELD_END, str_c(c->end));
+    if (sink_write(w->sink, &ev, false))
+        log_error("the audit log has no room for a conn event (%s)", c->end);
+}
+
+static void on_counted(void *ctx, const struct agent_state *a)
+{
+    struct worker *w = ctx;
+    event_init(&ev, EVENT_CLOSE);
+    event_put_str(&ev, FIELD_AGENT, str_of(a->name, a->name_n));
+    event_put_str(&ev, FIELD_HOST, str_c(a->counted_host));
+    event_put_str(&ev, FIELD_VERDICT, STR("deny"));
+    event_put_str(&ev, FIELD_CODE, str_c(end_code((enum end)a->counted_code)));
+    event_put_str(&ev, FIELD_HINT, STR("more refusals than limits.refusals_per_second: the last one stands for all of this second"));
+    event_put_str(&ev, FIELD_END, str_c(end_code((enum end)a->counted_code)));
+    event_put_u64(&ev, FIELD_COUNT, a->counted);
+    if (sink_write(w->sink, &ev, false))
+        log_error("the audit log has no room for a count of %lu refusals", (unsigned long)a->counted);
+}
+
+void record_counted(struct worker *w)
+{
+    agent_table_counted(w->agents, loop_now_ms(w->loop), on_counted, w);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * record: what an exchange or connection says to the log. `open` once before the first byte leaves, `close` exactly once (counted
+ * instead of written when an agent is refused more than limits.refusals_per_second), findings, and `conn` for connections that made no
+ * exchange. Paths are logged with query values masked and placeholders as [CRED:name]; real values never stand in any field. */
+#ifndef PROXY_RECORD_H
+#define PROXY_RECORD_H
+
+#include "audit/sink.h"
+#include "proxy/exchange.h"
+
+/* True when the log can take another request. */
+bool record_ready(struct worker *w, const struct view *v);
+/* 0, or -1: no room (refuse: audit_unavailable). */
+int record_open(struct exchange *x);
+void record_close(struct exchange *x);
+/* ph may be NULL. cls and severity are static strings. */
+void record_finding(struct exchange *x, const char *cls, const char *severity, unsigned score, const struct placeholder *ph,
+                    const char *where, struct str sentence);
+/* The lines for refusals that were only counted. */
+void record_counted(struct worker *w);
+
+struct record_conn {
+    struct str agent, client, conn_id, host, sni;
+    uint16_t port; /* 0: none */
+    struct str rule, verdict;
+    enum end code; /* END_UNSET: none */
+    const char *end, *hint;
+};
+void record_conn(struct worker *w, const struct record_conn *c);
+/* target as it may be logged, appended to out. */
+void record_target(const struct view *v, struct str target, struct buf *out);
+
+#endif

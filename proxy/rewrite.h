@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rewrite: what of a head goes on, in both directions. Heads are serialised from the model, in order and case as received; only what
+ * this file says is different: hop-by-hop and Proxy-* fields and those that Connection nominates are removed; Host and framing are
+ * written anew from what was decided; Accept-Encoding becomes identity and Range is dropped where the answer will be scrubbed;
+ * Alt-Svc, NEL, Report-To and Reporting-Endpoints are removed from answers; trailers pass except framing, auth and Host. */
+#ifndef PROXY_REWRITE_H
+#define PROXY_REWRITE_H
+
+#include "proxy/exchange.h"
+
+/* Static sentence when the request's fields cannot be sent on safely, else NULL; with the refusal in *ret_end. */
+const char *rewrite_request_check(const struct exchange *x, enum end *ret_end);
+/* Does this request field go to the origin at all? */
+bool rewrite_request_passes(const struct exchange *x, size_t field);
+/* The HTTP/1.1 request head into out (wiped), placeholders swapped. END_OK or why not. */
+enum end rewrite_request_h1(struct exchange *x, struct buf *out);
+/* End-to-end fields of an answer, as views of h (values possibly replaced by scrubbed copies in *scratch), at most max. */
+size_t rewrite_answer_fields(struct exchange *x, const struct h1_head *h, struct field *out, size_t max, struct buf *scratch);
+/* May this trailer field pass? */
+bool rewrite_trailer_passes(struct str name);
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The worker as the daemon sees it: makes the parts, hands them their channels, renews snapshots, drains. */
+#include "proxy/worker.h"
+
+#include "base/log.h"
+#include "proxy/agent_table.h"
+#include "proxy/client.h"
+#include "proxy/core.h"
+#include "proxy/pool.h"
+#include "proxy/record.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { SWEEP_MS = 1000 };
+
+/* --- burial --- */
+
+static void on_burial(struct task *t)
+{
+    struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, burial));
+    while (w->dead) {
+        struct corpse *c = w->dead;
+        w->dead = c->next;
+        c->bury(c);
+    }
+}
+
+void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse *c))
+{
+    c->bury = bury;
+    c->next = w->dead;
+    w->dead = c;
+    loop_defer(w->loop, &w->burial);
+}
+
+/* --- what happens by itself --- */
+
+static void on_sweep(struct timer *t)
+{
+    struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, sweep));
+    timer_set(w->loop, t, SWEEP_MS);
+    record_counted(w);
+    listener_resume(w);
+    if (w->unsynced)
+        exchange_synced(w);
+}
+
+static void on_synced(struct watch *watch, uint32_t ev)
+{
+    (void)ev;
+    struct worker *w = (struct worker *)((char *)watch - offsetof(struct worker, synced));
+    uint64_t n;
+    ssize_t got = read(watch->fd, &n, sizeof n);
+    (void)got; /* only to make it quiet */
+    exchange_synced(w);
+}
+
+static void on_revoked(void *ctx, const struct lease *lease)
+{
+    struct worker *w = ctx;
+    for (struct exchange *x = w->exchanges, *next; x; x = next) {
+        next = x->next;
+        for (size_t i = 0; i < x->plan.nwanted; i++)
+            if (x->leases[i] && !strcmp(x->leases[i]->id, lease->id)) {
+                exchange_stop(x, END_REVOKED, "the credential was revoked");
+                break;
+            }
+    }
+}
+
+/* --- life --- */
+
+struct worker *worker_new(struct loop *l, const struct worker_options *o, const struct worker_snapshot *s, struct err *err)
+{
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w) {
+        err_set(err, "out of memory");
+        return NULL;
+    }
+    w->loop = l;
+    w->index = o->index;
+    w->sink = o->sink;
+    w->burial.cb = on_burial;
+    w->sweep.cb = on_sweep;
+    buf_init(&w->scratch, 4 * 1024 * 1024);
+    w->scratch.wipe = true;
+    w->synced = (struct watch) { .fd = sink_done_fd(o->sink), .events = EPOLLIN, .cb = on_synced };
+    w->view = view_new(s, ++w->views, err);
+    if (!w->view)
+        goto failed;
+    const struct limits *lim = w->view->limits;
+    if (!(w->leaves = leaf_cache_new(l, (size_t)lim->leaf_cache, err)) || !(w->leases = lease_client_new(l, err)) ||
+        !(w->dials = dial_client_new(l, err)) || !(w->tls = client_tls_new(w->leaves, err)))
+        goto failed;
+    w->sessions = session_cache_new((size_t)lim->session_cache);
+    w->pool = pool_new(w);
+    w->agents = agent_table_new();
+    if (!w->sessions || !w->pool || !w->agents || watch_add(l, &w->synced)) {
+        err_set(err, "out of memory");
+        goto failed;
+    }
+    lease_client_set_policy(w->leases, w->view->policy, w->view->placeholders);
+    lease_client_on_revoked(w->leases, on_revoked, w);
+    timer_set(l, &w->sweep, SWEEP_MS);
+    return w;
+failed:
+    worker_free(&w);
+    return NULL;
+}
+
+void worker_free(struct worker **wp)
+{
+    struct worker *w = *wp;
+    *wp = NULL;
+    if (!w)
+        return;
+    listener_drop_all(w);
+    while (w->clients)
+        client_close(w->clients, NULL, END_UNSET, NULL);
+    if (w->pool)
+        pool_free(&w->pool);
+    task_cancel(&w->burial);
+    on_burial(&w->burial);
+    timer_clear(&w->sweep);
+    watch_del(&w->synced);
+    client_tls_free(&w->tls);
+    session_cache_free(&w->sessions);
+    dial_client_free(&w->dials);
+    lease_client_free(&w->leases);
+    leaf_cache_free(&w->leaves);
+    agent_table_free(&w->agents);
+    view_unref(&w->view);
+    buf_done(&w->scratch);
+    free(w);
+}
+
+int worker_set_snapshot(struct worker *w, const struct worker_snapshot *s, struct err *err)
+{
+    struct view *v = view_new(s, w->views + 1, err);
+    if (!v)
+        return -1;
+    w->views++;
+    view_unref(&w->view);
+    w->view = v;
+    lease_client_set_policy(w->leases, v->policy, v->placeholders);
+    pool_flush(w->pool);
+    exchange_review(w);
+    return 0;
+}
+
+int worker_add_listener(struct worker *w, const struct config_listener *listener, int fd, struct err *err)
+{
+    return listener_add(w, listener, fd, err);
+}
+
+void worker_drop_listener(struct worker *w, struct str text)
+{
+    listener_drop(w, text);
+}
+
+int worker_connect_ca(struct worker *w, int fd, struct err *err)
+{
+    return leaf_cache_connect(w->leaves, fd, err);
+}
+
+int worker_connect_keeper(struct worker *w, int fd, struct err *err)
+{
+    return lease_client_connect(w->leases, fd, err);
+}
+
+int worker_connect_resolver(struct worker *w, int fd, struct err *err)
+{
+    return dial_client_connect(w->dials, fd, err);
+}
+
+void worker_set_ticket_keys(struct worker *w, const struct ticket_key *keys, size_t n)
+{
+    client_tls_set_keys(w->tls, keys, n);
+}
+
+void worker_flush_leaves(struct worker *w)
+{
+    leaf_cache_flush(w->leaves);
+}
+
+void worker_drain(struct worker *w)
+{
+    if (w->draining)
+        return;
+    w->draining = true;
+    listener_drop_all(w);
+    for (struct client *c = w->clients, *next; c; c = next) {
+        next = c->next;
+        client_drain(c);
+    }
+}
+
+bool worker_idle(const struct worker *w)
+{
+    return !w->exchanges && !w->clients;
+}
+
+void worker_stats(const struct worker *w, struct worker_stats *ret)
+{
+    *ret = w->stats;
+    ret->pooled = pool_size(w->pool);
+    ret->leaves = leaf_cache_size(w->leaves);
+    ret->leases = lease_client_count(w->leases);
+}
