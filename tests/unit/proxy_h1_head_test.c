@@ -395,6 +395,32 @@ static void pieces_are_linear(void **state)
     buf_done(&head);
 }
 
+/* A start line that can only be wrong is refused when it is complete, in however many pieces it came; the end of the
+ * head is not waited for. */
+static void nonsense_is_not_waited_for(void **state)
+{
+    (void)state;
+    static const struct h1_limits lim = { .head_bytes = 65536, .fields = 128, .target_bytes = 32768 };
+    static const struct {
+        const char *in;
+        enum h1_result want;
+    } table[] = { { "GET /\r\n", H1_BAD },
+                  { "SSH-2.0-x\r\n", H1_BAD },
+                  { "GET / HTTP/1.1\r\n", H1_MORE },
+                  { "GET / HTTP/1.1\n", H1_BAD },
+                  { "GET / HTTP/1.1\r\nX: \x01", H1_BAD },
+                  { "GET / HTTP/1.1\r\nX: y\rz", H1_BAD } };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct h1_head h;
+        struct h1_fault fault;
+        size_t from = 0;
+        enum h1_result r = H1_MORE;
+        for (size_t n = 1; n <= strlen(table[i].in) && r == H1_MORE; n++)
+            r = h1_request_parse(str_of(table[i].in, n), &lim, fields, &from, &h, &fault);
+        assert_int_equal(r, table[i].want);
+    }
+}
+
 static void trailers(void **state)
 {
     (void)state;
@@ -442,9 +468,16 @@ static void trailers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests), cmocka_unit_test(responses),    cmocka_unit_test(every_byte),
-        cmocka_unit_test(trimming), cmocka_unit_test(control_scan), cmocka_unit_test(names),
-        cmocka_unit_test(lists),    cmocka_unit_test(writing_gate), cmocka_unit_test(pieces_are_linear),
+        cmocka_unit_test(requests),
+        cmocka_unit_test(responses),
+        cmocka_unit_test(every_byte),
+        cmocka_unit_test(trimming),
+        cmocka_unit_test(control_scan),
+        cmocka_unit_test(names),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(writing_gate),
+        cmocka_unit_test(pieces_are_linear),
+        cmocka_unit_test(nonsense_is_not_waited_for),
         cmocka_unit_test(trailers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
