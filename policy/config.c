@@ -154,7 +154,12 @@ static void unknown_key(struct config_reader *r, const struct ynode *v, enum con
         else
             known[n] = 0;
     }
-    if (near)
+    if (section == SECTION_SOURCE)
+        config_error(
+            r, v->key_line, v->key_col,
+            "expected one of %s, because the feature \"inline minters\" is not in this build, got an unknown key",
+            known);
+    else if (near)
         config_error(r, v->key_line, v->key_col, "expected a known key (did you mean \"%s\"?), got an unknown one",
                      near);
     else

@@ -172,6 +172,7 @@ struct config {
         uint16_t port;
         struct str login_file;
         bool resolve_parent;
+        struct config_at at;
     } parent_proxy;
     bool absolute_https;
     struct agent *agents;

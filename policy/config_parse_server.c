@@ -278,6 +278,7 @@ bool read_parent(struct config_reader *r, const struct ynode *v, void *out)
 {
     (void)out;
     r->c->parent_proxy.given = true;
+    r->c->parent_proxy.at = (struct config_at) { v->line, v->col };
     return config_read_section(r, v, SECTION_PARENT, r->c);
 }
 

@@ -99,7 +99,8 @@ static bool not_empty(struct config_reader *r, const struct ynode *v, const char
 {
     if (v->kind == YNODE_LIST && v->n)
         return true;
-    return config_expected(r, v, "a list of %s (leave the key out for its default)", what);
+    const char *more = r->key->flags & KEY_REQUIRED ? "" : " (leave the key out for its default)";
+    return config_expected(r, v, "a list of %s%s", what, more);
 }
 
 bool read_names(struct config_reader *r, const struct ynode *v, void *out)

@@ -33,7 +33,8 @@ static void host_set_ip(struct host *h, const struct ip *ip)
     h->n = (uint8_t)snprintf(h->name, sizeof h->name, "%s", ip_format(ip, text));
 }
 
-/* WHATWG "ends in a number": such a name is an address or nothing, because some resolvers and clients read it as one. */
+/* WHATWG "ends in a number": such a name is an address or nothing, because some resolvers and clients read it as one.
+ */
 static bool label_is_number(struct str label)
 {
     bool digits = true, hex = label.n >= 2 && label.p[0] == '0' && label.p[1] == 'x';
@@ -57,6 +58,15 @@ static const char *bad_byte(char c)
     return "only letters, digits, hyphens, underscores and dots belong in a name";
 }
 
+static const char *bad_address(struct str text)
+{
+    if (memchr(text.p, '%', text.n))
+        return "zone ids are not accepted";
+    if (str_find_char(text, ':') == str_rfind_char(text, ':') || str_find_char(text, '/') >= 0)
+        return "a scheme, port or path does not belong in a name";
+    return "not a valid address";
+}
+
 int host_parse(struct str text, struct host *ret, struct err *err)
 {
     struct host h = { 0 };
@@ -66,7 +76,7 @@ int host_parse(struct str text, struct host *ret, struct err *err)
     if (memchr(text.p, ':', text.n)) {
         struct ip ip;
         if (ip_parse(text, &ip))
-            return refuse(err, full, memchr(text.p, '%', text.n) ? "zone ids are not accepted" : "not a valid address");
+            return refuse(err, full, bad_address(text));
         host_set_ip(&h, &ip);
         *ret = h;
         return 0;
@@ -80,8 +90,6 @@ int host_parse(struct str text, struct host *ret, struct err *err)
         if (text.p[i] == '.') {
             if (i == label)
                 return refuse(err, full, "it has an empty label");
-            if (h.name[i - 1] == '-')
-                return refuse(err, full, "a label ends in a hyphen");
             h.name[i] = '.';
             label = i + 1;
             continue;
@@ -89,7 +97,7 @@ int host_parse(struct str text, struct host *ret, struct err *err)
         char c = host_byte[(unsigned char)text.p[i]];
         if (!c)
             return refuse(err, full, bad_byte(text.p[i]));
-        if (i == label && c == '-')
+        if (i == label && c == '-') /* at the end of a label it is let through: real hosts have it */
             return refuse(err, full, "a label starts with a hyphen");
         if (i - label >= LABEL_MAX)
             return refuse(err, full, "a label is longer than 63 bytes");
@@ -97,8 +105,6 @@ int host_parse(struct str text, struct host *ret, struct err *err)
     }
     if (label == text.n)
         return refuse(err, full, "it has an empty label");
-    if (h.name[text.n - 1] == '-')
-        return refuse(err, full, "a label ends in a hyphen");
     h.n = (uint8_t)text.n;
     if (ascii_digit(h.name[label]) && label_is_number(str_from(host_str(&h), label))) {
         struct ip ip;

@@ -94,7 +94,7 @@ static void check_side_files(const struct policy *p, struct diag *diag)
     for (size_t i = 0; i < bytes.n; i++)
         ok = ok && (unsigned char)bytes.p[i] >= 0x20 && bytes.p[i] != 0x7f;
     if (!ok)
-        policy_error(p, diag, (struct config_at) { 1, 1 },
+        policy_error(p, diag, c->parent_proxy.at,
                      "origin.parent_proxy.login_file: expected one line USER:PASSWORD in \"%.*s\", got something else",
                      STR_ARG(login));
 }
