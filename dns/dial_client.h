@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dial_client: a worker's way to a connected socket. The resolver decides again, on its own snapshot, whether (agent, host,
- * port) may be reached, resolves, vets every address, dials (happy eyeballs, RFC 8305) and hands over the connected
- * descriptor: the address vetted is the address dialled. A worker cannot connect by itself. Never calls back on the caller's
- * stack.
+ * dial_client: a worker's way to a connected socket. The resolver decides again, on its own snapshot, whether (agent,
+ * host, port) may be reached, resolves, vets every address, dials (happy eyeballs, RFC 8305) and hands over the
+ * connected descriptor: the address vetted is the address dialled. A worker cannot connect by itself. Never calls back
+ * on the caller's stack.
  *
  * Messages on the worker<->resolver channel (base/msg):
- *   DIAL (1)        worker -> resolver  str agent, str rule ("" none: observe), str host, u16 port, u32 timeout_ms, u8 via
- *                                       (0 origin, 1 the parent proxy), str conn_id, str request_id
- *   DIAL_CANCEL (2) worker -> resolver  (id of the DIAL)
- *   DIALLED (3)     resolver -> worker  u16 end (enum end; END_OK with one descriptor), str addr ("192.0.2.1:443"), str why,
- *                                       str dns_id, u32 resolve_ms, u32 connect_ms */
+ *   DIAL (1)        worker -> resolver  str agent, str rule ("" none: observe), str host, u16 port, u32 timeout_ms, u8
+ * via (0 origin, 1 the parent proxy), str conn_id, str request_id DIAL_CANCEL (2) worker -> resolver  (id of the DIAL)
+ *   DIALLED (3)     resolver -> worker  u16 end (enum end; END_OK with one descriptor), str addr ("192.0.2.1:443"), str
+ * why, str dns_id, u32 resolve_ms, u32 connect_ms */
 #ifndef DNS_DIAL_CLIENT_H
 #define DNS_DIAL_CLIENT_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * resolver: the role that turns (agent, host, port) into a connected socket for a worker: policy again, fixed hosts, cache,
- * c-ares upstream, every address vetted, happy eyeballs. A name that policy denies causes no packet. Emits `dns` events.
- * Later also the sandbox's DNS server. */
+ * resolver: the role that turns (agent, host, port) into a connected socket for a worker: policy again, fixed hosts,
+ * cache, c-ares upstream, every address vetted, happy eyeballs. A name that policy denies causes no packet. Emits `dns`
+ * events. Later also the sandbox's DNS server. */
 #ifndef DNS_RESOLVER_H
 #define DNS_RESOLVER_H
 
@@ -13,7 +13,8 @@
 
 struct resolver;
 /* resolv_conf: bytes of /etc/resolv.conf as the supervisor read them (for the upstream `system`). sink is borrowed. */
-struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct sink *sink, struct err *err);
+struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct sink *sink,
+                              struct err *err);
 void resolver_free(struct resolver **r);
 /* The next dial uses the new snapshot. */
 void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf);

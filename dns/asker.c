@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dns/asker.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+
+static void copy_id(char out[33], struct str s)
+{
+    size_t n = s.n < 32 ? s.n : 32;
+    if (n > 0)
+        memcpy(out, s.p, n);
+    out[n] = '\0';
+}
+
+struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct str conn_id, struct str request_id)
+{
+    struct asker *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    a->refs = 1;
+    a->snapshot = snapshot_ref(s);
+    a->agent = agent;
+    copy_id(a->conn_id, conn_id);
+    copy_id(a->request_id, request_id);
+    return a;
+}
+
+struct asker *asker_ref(struct asker *a)
+{
+    MUST(a->refs > 0);
+    a->refs++;
+    return a;
+}
+
+void asker_unref(struct asker **ap)
+{
+    struct asker *a = *ap;
+    *ap = NULL;
+    if (!a || --a->refs > 0)
+        return;
+    snapshot_unref(&a->snapshot);
+    free(a);
+}
+
+enum end asker_vet(const struct asker *a, const struct own_addresses *own, const struct ip *ips, size_t n,
+                   const struct ip **ret_bad, const char **ret_why)
+{
+    /* A parent proxy is usually on loopback or a private network. Everything may be opened for it but what never opens:
+     * metadata addresses and our own listeners. */
+    static struct cidr everywhere[] = { { .net = { .family = 4 } }, { .net = { .family = 6 } } };
+    static const struct rule operators = { .action = RULE_ALLOW, .allow_addresses = everywhere, .nallow_addresses = 2 };
+    const struct rule *rule = a->operators ? &operators : a->rule;
+    for (size_t i = 0; i < n; i++)
+        if (address_guard(a->snapshot->policy, rule, &ips[i], a->port, own, ret_why) != END_OK) {
+            *ret_bad = &ips[i];
+            return END_ADDRESS_DENIED;
+        }
+    return END_OK;
+}

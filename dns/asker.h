@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * asker: for whom a look-up or a dial is made, under which snapshot and by which rule. Shared, because a look-up that
+ * has left is recorded in its asker's name even when the dial that wanted it is gone. */
+#ifndef DNS_ASKER_H
+#define DNS_ASKER_H
+
+#include "dns/snapshot.h"
+
+struct asker {
+    unsigned refs;
+    struct snapshot *snapshot;
+    const struct agent *agent; /* the snapshot's; never NULL */
+    const struct rule *rule;   /* whose allow_addresses hold; NULL: none */
+    uint16_t port;
+    bool observe;   /* what a rule would refuse is let through */
+    bool operators; /* the parent proxy's name: an operator wrote it, the agent did not ask for it */
+    char conn_id[33], request_id[33];
+};
+
+/* References the snapshot. NULL when out of memory. */
+struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct str conn_id, struct str request_id);
+struct asker *asker_ref(struct asker *a);
+void asker_unref(struct asker **a);
+
+/* Judges a set of addresses: one bad address spoils it. END_OK or END_ADDRESS_DENIED with the address and a static
+ * word. */
+enum end asker_vet(const struct asker *a, const struct own_addresses *own, const struct ip *ips, size_t n,
+                   const struct ip **ret_bad, const char **ret_why);
+
+#endif

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dns/lookup.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    FLIGHT_SLOTS = 1024, /* power of two */
+    ANSWER_MIN_MS = 1000,
+    NEGATIVE_MAX_MS = 60000,
+    NEGATIVE_PLAIN_MS = 5000,
+    FAILED_MS = 1000,
+};
+
+/* One family of one look-up. */
+struct side {
+    struct lookup *lookup;
+    enum answer_family family;
+    struct upstream_query *query;
+    struct answer_set *set;
+};
+
+struct lookup {
+    struct lookups *owner;
+    struct lookup *chain;
+    uint64_t hash, started_us;
+    struct asker *asker;
+    struct side sides[FAMILIES];
+    struct lookup_wait *waits;
+    char dns_id[ANSWER_ID];
+    uint8_t n;
+    char name[HOST_MAX + 1];
+};
+
+struct lookups {
+    struct loop *loop;
+    struct dns_log *log;
+    struct upstream *upstream;
+    struct cache *cache;
+    const struct own_addresses *own;
+    uint64_t ttl_max_ms;
+    struct answer_set *oom; /* stands in where there is no memory for a real one */
+    struct lookup *flights[FLIGHT_SLOTS];
+};
+
+struct lookups *lookups_new(struct loop *l, struct dns_log *log, size_t lanes, unsigned try_ms, struct err *err)
+{
+    static const struct own_addresses none;
+    struct lookups *ls = calloc(1, sizeof *ls);
+    if (!ls) {
+        err_set(err, "resolver: out of memory");
+        return NULL;
+    }
+    ls->loop = l;
+    ls->log = log;
+    ls->own = &none;
+    ls->ttl_max_ms = 3600000;
+    ls->cache = cache_new(1);
+    ls->oom = answer_set_new(ANSWER_FAILED, NULL, 0);
+    ls->upstream = upstream_new(l, lanes, try_ms, err);
+    if (ls->cache && ls->oom && ls->upstream) {
+        ls->oom->why = "out of memory";
+        return ls;
+    }
+    if (ls->upstream)
+        err_set(err, "resolver: out of memory");
+    lookups_free(&ls);
+    return NULL;
+}
+
+static void wait_unlink(struct lookup_wait *w)
+{
+    if (!w->lookup)
+        return;
+    *w->link = w->next;
+    if (w->next)
+        w->next->link = w->link;
+    w->lookup = NULL;
+}
+
+static void lookup_free(struct lookup *k)
+{
+    struct lookup **at = &k->owner->flights[k->hash & (FLIGHT_SLOTS - 1)];
+    while (*at != k)
+        at = &(*at)->chain;
+    *at = k->chain;
+    while (k->waits)
+        wait_unlink(k->waits);
+    for (int f = 0; f < FAMILIES; f++) {
+        upstream_cancel(&k->sides[f].query);
+        answer_set_unref(&k->sides[f].set);
+    }
+    asker_unref(&k->asker);
+    free(k);
+}
+
+void lookups_free(struct lookups **lp)
+{
+    struct lookups *l = *lp;
+    *lp = NULL;
+    if (!l)
+        return;
+    for (size_t i = 0; i < FLIGHT_SLOTS; i++)
+        while (l->flights[i])
+            lookup_free(l->flights[i]);
+    upstream_free(&l->upstream);
+    cache_free(&l->cache);
+    answer_set_unref(&l->oom);
+    free(l);
+}
+
+void lookups_set_servers(struct lookups *l, const struct dns_server *v, size_t n)
+{
+    upstream_set_servers(l->upstream, v, n);
+    cache_flush(l->cache);
+}
+
+void lookups_set_limits(struct lookups *l, size_t cache_max, uint64_t ttl_max_ms)
+{
+    cache_set_max(l->cache, cache_max);
+    l->ttl_max_ms = ttl_max_ms;
+}
+
+void lookups_set_own(struct lookups *l, const struct own_addresses *own)
+{
+    l->own = own;
+}
+
+static uint64_t clamp(uint64_t v, uint64_t least, uint64_t most)
+{
+    v = v < least ? least : v;
+    return v > most ? most : v;
+}
+
+/* What an upstream's word becomes. NULL: out of memory. */
+static struct answer_set *set_from(struct lookups *l, enum upstream_result r, const struct wire_answer *a)
+{
+    static const char *const failures[] = {
+        [UPSTREAM_TIMEOUT] = "no DNS server answered in time",
+        [UPSTREAM_UNREACHABLE] = "no DNS server can be reached",
+        [UPSTREAM_BAD] = "the DNS answer is malformed",
+        [UPSTREAM_BUSY] = "too many look-ups are waiting",
+    };
+    uint64_t keep_ms;
+    struct answer_set *s;
+    if (r != UPSTREAM_ANSWERED) {
+        if ((s = answer_set_new(ANSWER_FAILED, NULL, 0)))
+            s->why = failures[r];
+        keep_ms = FAILED_MS;
+    } else if (a->rcode != WIRE_NOERROR && a->rcode != WIRE_NXDOMAIN) {
+        if ((s = answer_set_new(ANSWER_FAILED, NULL, 0)))
+            s->why = "the DNS servers could not answer";
+        keep_ms = FAILED_MS;
+    } else if (a->n == 0) {
+        if ((s = answer_set_new(ANSWER_NEGATIVE, NULL, 0)))
+            s->why = a->rcode == WIRE_NXDOMAIN ? "the name does not exist" : "the name has no address";
+        keep_ms = a->soa ? clamp((uint64_t)a->ttl_s * 1000, ANSWER_MIN_MS, NEGATIVE_MAX_MS) : NEGATIVE_PLAIN_MS;
+    } else {
+        s = answer_set_new(ANSWER_ADDRESSES, a->ips, a->n);
+        keep_ms = clamp((uint64_t)a->ttl_s * 1000, ANSWER_MIN_MS, l->ttl_max_ms);
+    }
+    if (s) {
+        s->rcode = r == UPSTREAM_ANSWERED ? a->rcode : WIRE_SERVFAIL;
+        s->expires_ms = loop_now_ms(l->loop) + keep_ms;
+    }
+    return s;
+}
+
+/* The event of one question. 0 or -1: not taken. */
+static int record(const struct side *side, const struct answer_set *s, const struct wire_answer *a)
+{
+    const struct lookup *k = side->lookup;
+    const struct ip *bad = NULL;
+    const char *why = NULL;
+    char message[400] = "", text[46];
+    enum end end = asker_vet(k->asker, k->owner->own, s->ips, s->n, &bad, &why);
+    if (end != END_OK)
+        snprintf(message, sizeof message, "rebind: %s is refused (%s)", ip_format(bad, text), why);
+    else if (s->why)
+        snprintf(message, sizeof message, "%s", s->why);
+    else if (a && a->aliases > 0)
+        snprintf(message, sizeof message, "an alias of %s", a->alias);
+    struct dns_record r = {
+        .agent = k->asker->agent->name,
+        .conn_id = str_c(k->asker->conn_id),
+        .request_id = str_c(k->asker->request_id),
+        .rule = k->asker->rule ? k->asker->rule->name : STR_NONE,
+        .qname = str_of(k->name, k->n),
+        .qtype = side->family == FAMILY_V4 ? STR("A") : STR("AAAA"),
+        .rcode = a ? str_c(wire_rcode_name(s->rcode)) : STR_NONE,
+        .verdict = end != END_OK       ? STR("deny")
+                   : k->asker->observe ? STR("observe")
+                                       : STR("allow"),
+        .code = end != END_OK ? str_c(end_code(end)) : STR_NONE,
+        .dns_id = str_c(k->dns_id),
+        .message = str_c(message),
+        .ips = s->ips,
+        .n = s->n,
+        .ms = (clock_mono_us() - k->started_us) / 1000,
+    };
+    return dns_log_write(k->owner->log, &r);
+}
+
+static void on_answer(void *ctx, enum upstream_result r, const struct wire_answer *a)
+{
+    struct side *side = ctx;
+    struct lookup *k = side->lookup;
+    struct lookups *l = k->owner;
+    side->query = NULL;
+    struct answer_set *s = set_from(l, r, a);
+    if (s) {
+        memcpy(s->dns_id, k->dns_id, sizeof s->dns_id);
+        if (record(side, s, a) < 0) {
+            answer_set_unref(&s);
+            s = answer_set_new(ANSWER_UNAUDITED, NULL, 0);
+        } else {
+            cache_put(l->cache, str_of(k->name, k->n), side->family, s);
+        }
+    }
+    side->set = s ? s : answer_set_ref(l->oom);
+    bool last = side->set && k->sides[!side->family].set;
+    for (struct lookup_wait *w = k->waits; w; w = w->next) {
+        if (!w->sets[side->family])
+            w->sets[side->family] = answer_set_ref(side->set);
+        loop_defer(l->loop, &w->changed);
+    }
+    if (last)
+        lookup_free(k);
+}
+
+static struct lookup **flight(struct lookups *l, struct str name, uint64_t hash)
+{
+    struct lookup **at = &l->flights[hash & (FLIGHT_SLOTS - 1)];
+    while (*at && !((*at)->hash == hash && str_eq(str_of((*at)->name, (*at)->n), name)))
+        at = &(*at)->chain;
+    return at;
+}
+
+static void join(struct lookup *k, struct lookup_wait *w)
+{
+    for (int f = 0; f < FAMILIES; f++)
+        if (!w->sets[f])
+            w->sets[f] = answer_set_ref(k->sides[f].set);
+    w->lookup = k;
+    w->next = k->waits;
+    w->link = &k->waits;
+    if (k->waits)
+        k->waits->link = &w->next;
+    k->waits = w;
+}
+
+static struct lookup *start(struct lookups *l, struct str name, uint64_t hash, struct asker *asker,
+                            const struct lookup_wait *known)
+{
+    struct lookup *k = calloc(1, sizeof *k);
+    if (!k)
+        return NULL;
+    k->owner = l;
+    k->hash = hash;
+    k->started_us = clock_mono_us();
+    k->asker = asker_ref(asker);
+    k->n = (uint8_t)name.n;
+    memcpy(k->name, name.p, name.n);
+    event_id_new(k->dns_id);
+    struct lookup **at = &l->flights[hash & (FLIGHT_SLOTS - 1)];
+    k->chain = *at;
+    *at = k;
+    for (int f = 0; f < FAMILIES; f++) {
+        struct side *side = &k->sides[f];
+        *side = (struct side) { .lookup = k, .family = (enum answer_family)f, .set = answer_set_ref(known->sets[f]) };
+        if (side->set)
+            continue;
+        uint16_t type = f == FAMILY_V4 ? WIRE_A : WIRE_AAAA;
+        side->query = upstream_ask(l->upstream, name, type, str_hash(asker->agent->name), on_answer, side);
+        if (!side->query) {
+            lookup_free(k);
+            return NULL;
+        }
+    }
+    return k;
+}
+
+enum lookup_result lookup_get(struct lookups *l, struct str name, struct asker *asker, struct lookup_wait *w)
+{
+    uint64_t now = loop_now_ms(l->loop);
+    for (int f = 0; f < FAMILIES; f++)
+        if (!w->sets[f])
+            w->sets[f] = answer_set_ref(cache_get(l->cache, name, (enum answer_family)f, now));
+    if (w->sets[FAMILY_V4] && w->sets[FAMILY_V6])
+        return LOOKUP_READY;
+    uint64_t hash = str_hash(name);
+    struct lookup *k = *flight(l, name, hash);
+    if (!k) {
+        if (!dns_log_ready(l->log))
+            return LOOKUP_UNAUDITED;
+        if (name.n > HOST_MAX || !(k = start(l, name, hash, asker, w)))
+            return LOOKUP_FAILED;
+    }
+    join(k, w);
+    return w->sets[FAMILY_V4] && w->sets[FAMILY_V6] ? LOOKUP_READY : LOOKUP_WAITING;
+}
+
+void lookup_wait_done(struct lookup_wait *w)
+{
+    wait_unlink(w);
+    task_cancel(&w->changed);
+    for (int f = 0; f < FAMILIES; f++)
+        answer_set_unref(&w->sets[f]);
+}
+
+void lookups_stats(const struct lookups *l, struct upstream_stats *ret_upstream, size_t *ret_cached)
+{
+    upstream_stats(l->upstream, ret_upstream);
+    *ret_cached = cache_count(l->cache);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The role's wiring: channels to workers, their ration of dials, the snapshot in force. What a dial does is dial_job.c.
+ * A worker is not believed: a message that does not parse, repeats an id that is in use, or carries a descriptor closes
+ * its channel. */
+#include "dns/resolver.h"
+
+#include "base/log.h"
+#include "base/msg.h"
+#include "dns/dial_client.h"
+#include "dns/dial_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LANES = 128, TRY_MS = 1000, DIAL_SLOTS = 1024, NAME_MAX_BYTES = 128, ID_MAX_BYTES = 32, BURST_SECONDS = 10 };
+
+struct served_dial {
+    struct served_dial *chain;
+    struct served_worker *worker;
+    uint64_t id;
+    struct dial_job *job;
+};
+
+struct served_worker {
+    struct resolver *resolver;
+    struct served_worker *next, **link;
+    unsigned index;
+    struct msg_channel *channel;
+    struct task closed;
+    uint64_t tokens_milli, filled_ms; /* thousandths of a dial */
+    struct served_dial *dials[DIAL_SLOTS];
+};
+
+struct resolver {
+    struct loop *loop;
+    struct snapshot *snapshot;
+    struct dns_log *log;
+    struct lookups *lookups;
+    struct own_addresses own;
+    struct ip *own_ips;
+    uint16_t *own_ports;
+    struct dial_env env;
+    struct served_worker *workers;
+    size_t dials;
+};
+
+/* --- one worker's dials --- */
+
+static struct served_dial **find(struct served_worker *w, uint64_t id)
+{
+    struct served_dial **at = &w->dials[id % DIAL_SLOTS];
+    while (*at && (*at)->id != id)
+        at = &(*at)->chain;
+    return at;
+}
+
+static void drop(struct served_dial **at)
+{
+    struct served_dial *d = *at;
+    *at = d->chain;
+    d->worker->resolver->dials--;
+    dial_job_cancel(&d->job);
+    free(d);
+}
+
+static void answer(struct served_worker *w, uint64_t id, const struct dial_outcome *o)
+{
+    struct msg_writer m;
+    msg_writer_init(&m);
+    msg_put_u16(&m, (uint16_t)o->end);
+    msg_put_str(&m, str_c(o->addr));
+    msg_put_str(&m, str_c(o->why));
+    msg_put_str(&m, str_c(o->dns_id));
+    msg_put_u32(&m, o->resolve_ms);
+    msg_put_u32(&m, o->connect_ms);
+    /* -1: the worker does not read or is gone; it notices by its own deadline, or its successor never asked. */
+    if (!m.buf.failed)
+        (void)msg_send(w->channel, DIALLED, id, buf_str(&m.buf), &o->fd, o->fd >= 0 ? 1 : 0);
+    buf_done(&m.buf);
+}
+
+static void refuse(struct served_worker *w, uint64_t id, enum end end, const char *why)
+{
+    struct dial_outcome o = { .end = end, .fd = -1 };
+    snprintf(o.why, sizeof o.why, "%s", why);
+    answer(w, id, &o);
+}
+
+static void on_dialled(void *ctx, struct dial_outcome *o)
+{
+    struct served_dial *d = ctx;
+    struct served_worker *w = d->worker;
+    uint64_t id = d->id;
+    d->job = NULL;
+    drop(find(w, id));
+    answer(w, id, o);
+}
+
+static bool take_token(struct served_worker *w)
+{
+    uint64_t rate = w->resolver->snapshot->config->limits.dial_rate, now = loop_now_ms(w->resolver->loop);
+    uint64_t most = rate * BURST_SECONDS * 1000, gone_ms = now - w->filled_ms;
+    w->filled_ms = now;
+    if (gone_ms > BURST_SECONDS * 1000)
+        gone_ms = BURST_SECONDS * 1000;
+    w->tokens_milli += gone_ms * rate;
+    if (w->tokens_milli > most)
+        w->tokens_milli = most;
+    if (w->tokens_milli < 1000)
+        return false;
+    w->tokens_milli -= 1000;
+    return true;
+}
+
+static int on_dial(struct served_worker *w, uint64_t id, struct str body)
+{
+    struct resolver *r = w->resolver;
+    struct msg_reader m = msg_reader(body);
+    struct dial_ask ask = {
+        .agent = msg_get_str(&m, NAME_MAX_BYTES),
+        .rule = msg_get_str(&m, NAME_MAX_BYTES),
+        .host = msg_get_str(&m, HOST_MAX),
+        .port = msg_get_u16(&m),
+        .timeout_ms = msg_get_u32(&m),
+    };
+    uint8_t via = msg_get_u8(&m);
+    ask.conn_id = msg_get_str(&m, ID_MAX_BYTES);
+    ask.request_id = msg_get_str(&m, ID_MAX_BYTES);
+    if (!msg_reader_end(&m) || via > 1 || *find(w, id))
+        return -1;
+    ask.via_parent = via == 1;
+    if (!take_token(w)) {
+        refuse(w, id, END_RATE_LIMITED, "too many dials a second (limits.dial_rate)");
+        return 0;
+    }
+    if (r->dials >= r->snapshot->config->limits.dials) {
+        refuse(w, id, END_RATE_LIMITED, "too many dials at once (limits.dials)");
+        return 0;
+    }
+    struct served_dial *d = calloc(1, sizeof *d);
+    if (d) {
+        d->worker = w;
+        d->id = id;
+        d->job = dial_job_start(&r->env, r->snapshot, &ask, on_dialled, d);
+    }
+    if (!d || !d->job) {
+        free(d);
+        refuse(w, id, END_RATE_LIMITED, "out of memory");
+        return 0;
+    }
+    d->chain = w->dials[id % DIAL_SLOTS];
+    w->dials[id % DIAL_SLOTS] = d;
+    r->dials++;
+    return 0;
+}
+
+static int on_message(void *ctx, struct msg_channel *ch, struct msg *m)
+{
+    (void)ch;
+    struct served_worker *w = ctx;
+    if (m->nfds > 0)
+        return -1;
+    if (m->type == DIAL)
+        return on_dial(w, m->id, m->body);
+    if (m->type != DIAL_CANCEL || m->body.n > 0)
+        return -1;
+    struct served_dial **at = find(w, m->id);
+    if (*at) /* else it crossed our answer */
+        drop(at);
+    return 0;
+}
+
+/* --- workers --- */
+
+static void worker_free(struct served_worker *w)
+{
+    for (size_t i = 0; i < DIAL_SLOTS; i++)
+        while (w->dials[i])
+            drop(&w->dials[i]);
+    msg_channel_free(&w->channel);
+    task_cancel(&w->closed);
+    *w->link = w->next;
+    if (w->next)
+        w->next->link = w->link;
+    free(w);
+}
+
+static void on_closed_later(struct task *t)
+{
+    worker_free((struct served_worker *)((char *)t - offsetof(struct served_worker, closed)));
+}
+
+static void on_closed(void *ctx, struct msg_channel *ch)
+{
+    (void)ch;
+    struct served_worker *w = ctx;
+    loop_defer(w->resolver->loop, &w->closed);
+}
+
+int resolver_add_worker(struct resolver *r, unsigned index, int fd, struct err *err)
+{
+    static const struct msg_ops ops = { on_message, on_closed };
+    struct served_worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(err, "resolver: out of memory");
+    w->resolver = r;
+    w->index = index;
+    w->closed.cb = on_closed_later;
+    w->filled_ms = loop_now_ms(r->loop);
+    w->tokens_milli = r->snapshot->config->limits.dial_rate * BURST_SECONDS * 1000;
+    w->channel = msg_channel_new(r->loop, fd, &ops, w);
+    if (!w->channel) {
+        free(w);
+        return err_set(err, "resolver: cannot serve worker %u", index);
+    }
+    w->next = r->workers;
+    w->link = &r->workers;
+    if (w->next)
+        w->next->link = &w->next;
+    r->workers = w;
+    return 0;
+}
+
+/* --- the role --- */
+
+static bool same_servers(const struct snapshot *a, const struct snapshot *b)
+{
+    if (a->nservers != b->nservers)
+        return false;
+    for (size_t i = 0; i < a->nservers; i++)
+        if (!ip_equal(&a->servers[i].ip, &b->servers[i].ip) || a->servers[i].port != b->servers[i].port ||
+            a->servers[i].tcp != b->servers[i].tcp)
+            return false;
+    return true;
+}
+
+/* Takes the reference. */
+static void use_snapshot(struct resolver *r, struct snapshot *s)
+{
+    const struct limits *limits = &s->config->limits;
+    if (!r->snapshot || !same_servers(r->snapshot, s)) {
+        lookups_set_servers(r->lookups, s->servers, s->nservers);
+        if (s->nservers == 0)
+            log_error("no DNS server is known: only resolver.hosts and addresses can be reached (resolver.upstreams)");
+        if (s->servers_skipped > 0)
+            log_error("%u DNS servers are not used: at most %d, as plain addresses", s->servers_skipped,
+                      DNS_SERVERS_MAX);
+    }
+    lookups_set_limits(r->lookups, limits->dns_cache, limits->dns_ttl_max);
+    dns_log_configure(r->log, limits->refusals_per_second, limits->event_lag);
+    snapshot_unref(&r->snapshot);
+    r->snapshot = s;
+}
+
+struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct sink *sink,
+                              struct err *err)
+{
+    struct resolver *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_set(err, "resolver: out of memory");
+        return NULL;
+    }
+    r->loop = l;
+    struct snapshot *s = snapshot_new(p, resolv_conf);
+    r->log = dns_log_new(l, sink, err);
+    r->lookups = r->log ? lookups_new(l, r->log, LANES, TRY_MS, err) : NULL;
+    if (!s || !r->lookups) {
+        if (!s)
+            err_set(err, "resolver: out of memory");
+        snapshot_unref(&s);
+        resolver_free(&r);
+        return NULL;
+    }
+    r->env = (struct dial_env) { l, r->lookups, r->log, &r->own };
+    lookups_set_own(r->lookups, &r->own);
+    use_snapshot(r, s);
+    return r;
+}
+
+void resolver_free(struct resolver **rp)
+{
+    struct resolver *r = *rp;
+    *rp = NULL;
+    if (!r)
+        return;
+    while (r->workers)
+        worker_free(r->workers);
+    lookups_free(&r->lookups);
+    dns_log_free(&r->log);
+    snapshot_unref(&r->snapshot);
+    free(r->own_ips);
+    free(r->own_ports);
+    free(r);
+}
+
+void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf)
+{
+    struct snapshot *s = snapshot_new(p, resolv_conf);
+    if (!s) /* an old policy must not stay in force: die and be restarted on the new one */
+        log_fatal("out of memory for the new snapshot");
+    use_snapshot(r, s);
+}
+
+void resolver_set_own(struct resolver *r, const struct own_addresses *own)
+{
+    struct ip *ips = calloc(own->n + 1, sizeof *ips);
+    uint16_t *ports = calloc(own->n + 1, sizeof *ports);
+    if (!ips || !ports) /* without the list, nothing would keep agents from reaching us through us */
+        log_fatal("out of memory for the list of our own addresses");
+    for (size_t i = 0; i < own->n; i++) {
+        ips[i] = own->ips[i];
+        ports[i] = own->ports[i];
+    }
+    free(r->own_ips);
+    free(r->own_ports);
+    r->own_ips = ips;
+    r->own_ports = ports;
+    r->own = (struct own_addresses) { ips, ports, own->n };
+}

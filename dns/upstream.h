@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * upstream: asks the configured servers one question and hands back what they said. It decides nothing: whoever asks
+ * has decided that the name may leave. c-ares (upstream_cares.c) carries it: retries, the next server, TCP for a cut
+ * answer.
+ *
+ * Against forged answers (RFC 5452), each question goes out alone: on a socket of its own with a port that the kernel
+ * draws, with an id and a letter case that we draw; an answer counts only if it comes from that server's address and
+ * repeats id and question bit for bit. Opens no file after upstream_new. Never calls back on the caller's stack. */
+#ifndef DNS_UPSTREAM_H
+#define DNS_UPSTREAM_H
+
+#include "base/err.h"
+#include "base/loop.h"
+#include "dns/resolv_conf.h"
+#include "dns/wire.h"
+
+enum upstream_result {
+    UPSTREAM_ANSWERED = 1,
+    UPSTREAM_TIMEOUT,     /* no server answered in time */
+    UPSTREAM_UNREACHABLE, /* no server took the question */
+    UPSTREAM_BAD,         /* what came was malformed, or not an answer to this question */
+    UPSTREAM_BUSY,        /* too many questions are waiting */
+};
+
+struct upstream;
+struct upstream_query;
+
+/* lanes: questions that can be under way at once (some 90 KB each; a quarter of them for servers that are asked over
+ * TCP only). try_ms: how long a server has for its first answer; a second try gets twice that. */
+struct upstream *upstream_new(struct loop *l, size_t lanes, unsigned try_ms, struct err *err);
+/* Queries under way end without a call. */
+void upstream_free(struct upstream **u);
+/* For questions that start from now on; at most DNS_SERVERS_MAX are used, in this order. */
+void upstream_set_servers(struct upstream *u, const struct dns_server *v, size_t n);
+/* name: canonical. owner: who it is for; one owner never has more than half the lanes. cb exactly once, with an
+ * answer only for UPSTREAM_ANSWERED (borrowed). NULL: not a name that can be asked, or out of memory. */
+struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_t type, uint64_t owner,
+                                    void (*cb)(void *ctx, enum upstream_result r, const struct wire_answer *a),
+                                    void *ctx);
+/* No call will come. Leaves NULL. */
+void upstream_cancel(struct upstream_query **q);
+
+struct upstream_stats {
+    uint64_t asked, answered, strays; /* strays: packets that were no answer to what was asked */
+    size_t active, queued;
+};
+void upstream_stats(const struct upstream *u, struct upstream_stats *ret);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every read goes through struct cursor, which knows its end. Compression pointers may only point backwards, strictly
+ * below the place they were reached from last (RFC 1035 4.1.4 says "prior occurrence"), so that no name loops. Names
+ * are compared as wire bytes in lower case: no text form, so no escaping to get wrong. */
+#include "dns/wire.h"
+
+#include <string.h>
+
+enum { HEADER = 12, NAME_MAX_WIRE = 255 };
+
+struct cursor {
+    const unsigned char *base;
+    size_t n, at;
+    bool bad;
+};
+
+struct wire_name {
+    unsigned char b[NAME_MAX_WIRE]; /* lower case, with the root's zero */
+    size_t n;
+};
+
+static uint16_t peek16(const unsigned char *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static uint16_t get16(struct cursor *c)
+{
+    if (c->n - c->at < 2) {
+        c->bad = true;
+        return 0;
+    }
+    uint16_t v = peek16(c->base + c->at);
+    c->at += 2;
+    return v;
+}
+
+static uint32_t get32(struct cursor *c)
+{
+    uint32_t high = get16(c);
+    return high << 16 | get16(c);
+}
+
+/* Reads a name, following compression; the cursor ends behind its first pointer or root. */
+static void get_name(struct cursor *c, struct wire_name *ret)
+{
+    size_t at = c->at, floor = c->at;
+    bool jumped = false;
+    ret->n = 0;
+    for (;;) {
+        if (at >= c->n)
+            goto bad;
+        unsigned char label = c->base[at];
+        if ((label & 0xc0) == 0xc0) {
+            if (c->n - at < 2)
+                goto bad;
+            size_t to = (size_t)(label & 0x3f) << 8 | c->base[at + 1];
+            if (!jumped)
+                c->at = at + 2;
+            jumped = true;
+            if (to >= floor || to < HEADER)
+                goto bad;
+            at = floor = to;
+            continue;
+        }
+        if (label & 0xc0 || c->n - at < (size_t)label + 1 || ret->n + label + 1 > NAME_MAX_WIRE)
+            goto bad;
+        ret->b[ret->n++] = label;
+        for (size_t i = 1; i <= label; i++)
+            ret->b[ret->n++] = (unsigned char)ascii_lower((char)c->base[at + i]);
+        at += (size_t)label + 1;
+        if (label == 0)
+            break;
+    }
+    if (!jumped)
+        c->at = at;
+    return;
+bad:
+    c->bad = true;
+}
+
+static bool name_eq(const struct wire_name *a, const struct wire_name *b)
+{
+    return a->n == b->n && memcmp(a->b, b->b, a->n) == 0;
+}
+
+/* For the event only: dots between labels, anything unusual as '?'. */
+static void name_print(const struct wire_name *name, char out[256])
+{
+    size_t o = 0;
+    for (size_t i = 0; i < name->n && name->b[i] != 0;) {
+        size_t label = name->b[i++];
+        if (o > 0 && o < 255)
+            out[o++] = '.';
+        for (; label > 0 && i < name->n && o < 255; label--, i++) {
+            char ch = (char)name->b[i];
+            out[o++] = ascii_alpha(ch) || ascii_digit(ch) || ch == '-' || ch == '_' ? ch : '?';
+        }
+    }
+    out[o] = '\0';
+}
+
+int wire_query_make(struct wire_query *ret, struct str name, uint16_t type, const unsigned char chance[WIRE_CHANCE])
+{
+    struct wire_query q = { .type = type };
+    if (name.n == 0 || name.n > 253)
+        return -1;
+    q.bytes[0] = chance[0];
+    q.bytes[1] = chance[1];
+    q.bytes[2] = 0x01; /* recursion desired */
+    q.bytes[5] = 1;    /* one question */
+    size_t at = HEADER, bit = 0;
+    struct str label;
+    for (struct str rest = name; str_split(&rest, '.', &label);) {
+        if (label.n == 0 || label.n > 63)
+            return -1;
+        q.bytes[at++] = (unsigned char)label.n;
+        for (size_t i = 0; i < label.n; i++, bit++) {
+            char ch = label.p[i];
+            if (ch >= 'a' && ch <= 'z') {
+                if (chance[2 + (bit >> 3) % (WIRE_CHANCE - 2)] >> (bit & 7) & 1)
+                    ch = (char)(ch - 32);
+            } else if (!ascii_digit(ch) && ch != '-' && ch != '_') {
+                return -1;
+            }
+            q.bytes[at++] = (unsigned char)ch;
+        }
+    }
+    q.bytes[at++] = 0;
+    q.bytes[at++] = (unsigned char)(type >> 8);
+    q.bytes[at++] = (unsigned char)type;
+    q.bytes[at++] = 0;
+    q.bytes[at++] = 1; /* IN */
+    q.n = at;
+    *ret = q;
+    return 0;
+}
+
+bool wire_echoes(const struct wire_query *q, struct str packet)
+{
+    const unsigned char *p = (const unsigned char *)packet.p;
+    if (packet.n < q->n || packet.n > WIRE_MESSAGE_MAX)
+        return false;
+    bool response = (p[2] & 0x80) != 0, query_opcode = (p[2] & 0x78) == 0;
+    return response && query_opcode && memcmp(p, q->bytes, 2) == 0 && peek16(p + 4) == 1 &&
+           memcmp(p + HEADER, q->bytes + HEADER, q->n - HEADER) == 0;
+}
+
+bool wire_truncated(struct str packet)
+{
+    return packet.n >= HEADER && ((unsigned char)packet.p[2] & 0x02) != 0;
+}
+
+struct record {
+    size_t owner; /* offset of the owner's name */
+    uint16_t type;
+    uint32_t ttl_s;
+    size_t data, n;
+};
+
+static void get_record(struct cursor *c, struct record *ret, bool *ret_in)
+{
+    struct wire_name skipped;
+    ret->owner = c->at;
+    get_name(c, &skipped);
+    ret->type = get16(c);
+    *ret_in = get16(c) == 1;
+    ret->ttl_s = get32(c);
+    if (ret->ttl_s >> 31) /* RFC 2181 8 */
+        ret->ttl_s = 0;
+    ret->n = get16(c);
+    ret->data = c->at;
+    if (c->bad || c->n - c->at < ret->n)
+        c->bad = true;
+    else
+        c->at += ret->n;
+}
+
+static bool name_at(const struct cursor *c, size_t at, size_t end, struct wire_name *ret)
+{
+    struct cursor k = { c->base, c->n, at, false };
+    get_name(&k, ret);
+    return !k.bad && (end == 0 || k.at == end);
+}
+
+static int add_address(struct wire_answer *a, const struct cursor *c, const struct record *r, struct err *err)
+{
+    size_t want = r->type == WIRE_A ? 4 : 16;
+    if (r->n != want)
+        return err_set(err, "an address record of %zu bytes", r->n);
+    struct ip ip = { .family = want == 4 ? 4 : 6 };
+    memcpy(ip.b, c->base + r->data, want);
+    for (size_t i = 0; i < a->n; i++)
+        if (memcmp(&a->ips[i], &ip, sizeof ip) == 0)
+            return 0;
+    if (a->n == WIRE_ADDRESSES_MAX)
+        return err_set(err, "more than %d addresses", WIRE_ADDRESSES_MAX);
+    a->ips[a->n++] = ip;
+    return 0;
+}
+
+/* What the records say about `name`: addresses are added; an alias replaces *name. 1: an alias, 0: the chain ends here,
+ * -1. */
+static int chain_step(const struct cursor *c, const struct record *v, size_t n, uint16_t type, struct wire_name *name,
+                      struct wire_answer *a, struct err *err)
+{
+    struct wire_name owner, target, next;
+    bool alias = false;
+    for (size_t i = 0; i < n; i++) {
+        if (!name_at(c, v[i].owner, 0, &owner) || !name_eq(&owner, name))
+            continue;
+        if (v[i].type == type) {
+            if (add_address(a, c, &v[i], err) < 0)
+                return -1;
+        } else if (v[i].type == WIRE_CNAME) {
+            if (!name_at(c, v[i].data, v[i].data + v[i].n, &target))
+                return err_set(err, "a malformed alias");
+            if (alias && !name_eq(&target, &next))
+                return err_set(err, "two aliases for one name");
+            next = target;
+            alias = true;
+        } else {
+            continue;
+        }
+        if (v[i].ttl_s < a->ttl_s)
+            a->ttl_s = v[i].ttl_s;
+    }
+    if (alias && a->n > 0)
+        return err_set(err, "an alias and addresses for one name");
+    if (alias)
+        *name = next;
+    return alias;
+}
+
+/* How long "none" may be kept, from the first SOA of the authority section. */
+static void read_negative(struct cursor *c, unsigned count, struct wire_answer *a)
+{
+    for (unsigned i = 0; i < count && i < WIRE_RECORDS_MAX; i++) {
+        struct record r;
+        bool in;
+        get_record(c, &r, &in);
+        if (c->bad)
+            return;
+        if (r.type != WIRE_SOA || !in || r.n < 22)
+            continue;
+        uint32_t minimum = (uint32_t)peek16(c->base + r.data + r.n - 4) << 16 | peek16(c->base + r.data + r.n - 2);
+        a->soa = true;
+        a->ttl_s = r.ttl_s < minimum ? r.ttl_s : minimum;
+        return;
+    }
+}
+
+int wire_answer_parse(const struct wire_query *q, struct str packet, struct wire_answer *ret, struct err *err)
+{
+    struct cursor c = { (const unsigned char *)packet.p, packet.n, q->n, false };
+    struct record records[WIRE_RECORDS_MAX];
+    memset(ret, 0, offsetof(struct wire_answer, ips));
+    if (packet.n < q->n || packet.n > WIRE_MESSAGE_MAX)
+        return err_set(err, "a message of %zu bytes", packet.n);
+    ret->rcode = c.base[3] & 15;
+    unsigned answers = peek16(c.base + 6), authorities = peek16(c.base + 8);
+    if (answers > WIRE_RECORDS_MAX)
+        return err_set(err, "more than %d records", WIRE_RECORDS_MAX);
+    size_t n = 0;
+    for (unsigned i = 0; i < answers; i++) {
+        bool in;
+        get_record(&c, &records[n], &in);
+        if (c.bad)
+            return err_set(err, "a malformed record");
+        n += in;
+    }
+    if (ret->rcode != WIRE_NOERROR && ret->rcode != WIRE_NXDOMAIN)
+        return 0;
+    struct wire_name name;
+    struct cursor question = { c.base, q->n, HEADER, false };
+    get_name(&question, &name);
+    ret->ttl_s = UINT32_MAX;
+    for (int more; (more = chain_step(&c, records, n, q->type, &name, ret, err)) != 0;) {
+        if (more < 0)
+            return -1;
+        if (ret->aliases == WIRE_CHAIN_MAX)
+            return err_set(err, "more than %d aliases in a row", WIRE_CHAIN_MAX);
+        ret->aliases++;
+        name_print(&name, ret->alias);
+    }
+    if (ret->n > 0 && ret->rcode == WIRE_NXDOMAIN)
+        return err_set(err, "addresses for a name that does not exist");
+    if (ret->n == 0) {
+        ret->ttl_s = 0;
+        read_negative(&c, authorities, ret);
+    }
+    return 0;
+}
+
+const char *wire_rcode_name(uint16_t rcode)
+{
+    static const char *const names[] = { "NOERROR",  "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
+                                         "YXDOMAIN", "YXRRSET", "NXRRSET",  "NOTAUTH",  "NOTZONE" };
+    return rcode < sizeof names / sizeof *names ? names[rcode] : "RCODE";
+}
