@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/listeners.h"
+
+#include "base/log.h"
+#include "daemon/files.h"
+#include "daemon/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BACKLOG = 4096 };
+
+static int bind_inet(const struct config_listener *l, struct err *err)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = (socklen_t)ip_to_sockaddr(&l->ip, l->port, &sa);
+    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_set_errno(err, "listen.proxy: %.*s", STR_ARG(l->text));
+    int one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (sa.ss_family == AF_INET6) /* [::] and 0.0.0.0 may both be listed */
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (bind(fd, (struct sockaddr *)&sa, n) || listen(fd, BACKLOG)) {
+        err_set_errno(err, "listen.proxy: %.*s: cannot listen", STR_ARG(l->text));
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Who may connect to a unix listener: the one uid that a claim names; everybody when several do (each connection is
+ * judged by its peer's uid); else our own user and group. */
+static mode_t unix_owner(const struct config *c, uid_t *ret_uid)
+{
+    bool any = false, many = false;
+    *ret_uid = (uid_t)-1;
+    for (size_t i = 0; i < c->nagents; i++)
+        for (size_t k = 0; k < c->agents[i].nclaims; k++) {
+            const struct config_claim *claim = &c->agents[i].claims[k];
+            if (claim->kind != CLAIM_UNIX_UID)
+                continue;
+            many = many || (any && *ret_uid != (uid_t)claim->unix_uid);
+            *ret_uid = (uid_t)claim->unix_uid;
+            any = true;
+        }
+    if (many || (any && geteuid() != 0)) {
+        *ret_uid = (uid_t)-1;
+        return 0666;
+    }
+    return 0660;
+}
+
+static int bind_unix(const struct listeners *ls, const struct config *c, const struct config_listener *l,
+                     const char *path, struct err *err)
+{
+    uid_t uid;
+    mode_t mode = unix_owner(c, &uid);
+    int fd = unix_listen_at(ls->runtime_fd, path, mode, uid, ls->socket_gid, SOCK_STREAM, err);
+    return fd < 0 ? err_prefix(err, "listen.proxy: %.*s", STR_ARG(l->text)) : fd;
+}
+
+static struct listener *find(struct listeners *ls, struct str text)
+{
+    for (size_t i = 0; i < ls->n; i++)
+        if (str_eq(str_c(ls->v[i].text), text))
+            return &ls->v[i];
+    return NULL;
+}
+
+static int add(struct listeners *ls, const struct config *c, const struct config_listener *l, struct err *err)
+{
+    char *path = l->kind == LISTENER_UNIX ? z_of(l->path) : NULL;
+    int fd = path ? bind_unix(ls, c, l, path, err) : bind_inet(l, err);
+    if (fd < 0) {
+        free(path);
+        return -1;
+    }
+    struct listener *v = reallocarray(ls->v, ls->n + 1, sizeof *v);
+    MUST(v);
+    ls->v = v;
+    ls->v[ls->n++] = (struct listener) { z_of(l->text), path, fd, true, false };
+    return 0;
+}
+
+int listeners_prepare(struct listeners *ls, const struct config *c, struct err *err)
+{
+    for (size_t i = 0; i < ls->n; i++)
+        ls->v[i].is_gone = true;
+    int r = 0;
+    for (size_t i = 0; i < c->nproxy && r == 0; i++) {
+        struct listener *have = find(ls, c->proxy[i].text);
+        if (have)
+            have->is_gone = false;
+        else
+            r = add(ls, c, &c->proxy[i], err);
+    }
+    if (r)
+        listeners_abort(ls);
+    return r;
+}
+
+static void drop(struct listeners *ls, size_t i)
+{
+    struct listener *l = &ls->v[i];
+    close(l->fd);
+    if (l->path)
+        unlinkat(l->path[0] == '/' ? AT_FDCWD : ls->runtime_fd, l->path, 0);
+    free(l->text);
+    free(l->path);
+    ls->v[i] = ls->v[--ls->n];
+}
+
+void listeners_abort(struct listeners *ls)
+{
+    for (size_t i = ls->n; i-- > 0;)
+        if (ls->v[i].is_new)
+            drop(ls, i);
+        else
+            ls->v[i].is_gone = false;
+}
+
+void listeners_commit(struct listeners *ls)
+{
+    for (size_t i = ls->n; i-- > 0;)
+        if (ls->v[i].is_gone)
+            drop(ls, i);
+        else
+            ls->v[i].is_new = false;
+}
+
+void listeners_close(struct listeners *ls)
+{
+    while (ls->n)
+        drop(ls, ls->n - 1);
+    free(ls->v);
+    ls->v = NULL;
+}
+
+static bool ip_any(const struct ip *ip)
+{
+    static const uint8_t zero[16];
+    return memcmp(ip->b, zero, ip->family == 4 ? 4 : 16) == 0;
+}
+
+static void own_add(struct own_list *o, const struct ip *ip, uint16_t port)
+{
+    if (o->n == OWN_MAX)
+        return;
+    for (size_t i = 0; i < o->n; i++)
+        if (o->ports[i] == port && ip_equal(&o->ips[i], ip))
+            return;
+    struct ip *ips = reallocarray(o->ips, o->n + 1, sizeof *ips);
+    MUST(ips);
+    o->ips = ips;
+    uint16_t *ports = reallocarray(o->ports, o->n + 1, sizeof *ports);
+    MUST(ports);
+    o->ports = ports;
+    o->ips[o->n] = *ip;
+    o->ports[o->n++] = port;
+}
+
+static void own_add_interfaces(struct own_list *o, uint8_t family, uint16_t port)
+{
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all))
+        return;
+    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+        if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+            continue;
+        struct sockaddr_storage sa = { 0 };
+        memcpy(&sa, i->ifa_addr,
+               i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        struct ip ip;
+        uint16_t ignored;
+        if (ip_from_sockaddr(&sa, &ip, &ignored) == 0 && ip.family == family)
+            own_add(o, &ip, port);
+    }
+    freeifaddrs(all);
+}
+
+void listeners_own(const struct listeners *ls, struct own_list *ret)
+{
+    *ret = (struct own_list) { NULL, NULL, 0 };
+    for (size_t i = 0; i < ls->n; i++) {
+        struct sockaddr_storage sa = { 0 };
+        socklen_t n = sizeof sa;
+        struct ip ip;
+        uint16_t port;
+        if (ls->v[i].path || getsockname(ls->v[i].fd, (struct sockaddr *)&sa, &n) || ip_from_sockaddr(&sa, &ip, &port))
+            continue;
+        own_add(ret, &ip, port);
+        if (ip_any(&ip))
+            own_add_interfaces(ret, ip.family, port);
+    }
+}
+
+void listeners_put(const struct listeners *ls, struct buf *out)
+{
+    for (size_t i = 0; i < ls->n; i++)
+        buf_putf(out, "%s%s", i ? ", " : "", ls->v[i].text);
+}

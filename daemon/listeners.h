@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * listeners: the sockets of listen.proxy, bound once by the supervisor and kept across reloads; every worker gets a
+ * copy of each descriptor. A reload binds what is new first (so that a port in use refuses the reload and changes
+ * nothing) and closes what is gone only after the commit. */
+#ifndef DAEMON_LISTENERS_H
+#define DAEMON_LISTENERS_H
+
+#include "daemon/role_values.h"
+#include "policy/config.h"
+
+struct listener {
+    char *text; /* as written: the name between processes */
+    char *path; /* unix sockets: what to remove at the end; relative to the runtime folder or absolute */
+    int fd;
+    bool is_new;  /* bound for a reload that is not committed */
+    bool is_gone; /* not in the new configuration */
+};
+struct listeners {
+    struct listener *v;
+    size_t n;
+    int runtime_fd;
+    gid_t socket_gid; /* group of unix sockets that no claim names an owner for; (gid_t)-1: none */
+};
+
+/* Binds what the configuration lists and we do not have, and marks what it no longer lists. 0, or -1 and nothing
+ * changed. */
+int listeners_prepare(struct listeners *ls, const struct config *c, struct err *err);
+/* After it: forget the new ones, or close the gone ones and keep the new. */
+void listeners_abort(struct listeners *ls);
+void listeners_commit(struct listeners *ls);
+/* Closes all and removes the sockets' names. */
+void listeners_close(struct listeners *ls);
+/* What we are bound to, an any-address expanded to every address of this machine as well. own_list_done it. */
+void listeners_own(const struct listeners *ls, struct own_list *ret);
+/* "127.0.0.1:3128, unix:coder.sock" for the ready line. */
+void listeners_put(const struct listeners *ls, struct buf *out);
+
+#endif

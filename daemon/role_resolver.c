@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/role.h"
+#include "dns/resolver.h"
+
+#include "base/lockdown.h"
+#include "base/log.h"
+
+#include <unistd.h>
+
+static int resolver_role_open(struct role *r, struct err *err)
+{
+    r->self = resolver_new(r->loop, r->snapshot->policy, r->snapshot->view.resolv_conf, r->sink, err);
+    return r->self ? 0 : err_prefix(err, "resolver");
+}
+
+static int resolver_on_message(struct role *r, struct role_msg *m)
+{
+    struct err err;
+    if (m->type == ROLE_CHANNEL && m->kind == ROLE_KIND_WORKER) {
+        int fd = m->fds[0];
+        m->fds[0] = -1;
+        if (resolver_add_worker(r->self, m->index, fd, &err)) {
+            log_error("worker %u: %s", m->index, err.text);
+            close(fd);
+        }
+        return 0;
+    }
+    if (m->type == ROLE_OWN) {
+        struct own_list own;
+        if (own_list_parse(m->text, &own))
+            return -1;
+        resolver_set_own(r->self, &(struct own_addresses) { own.ips, own.ports, own.n });
+        own_list_done(&own);
+        return 0;
+    }
+    return -1;
+}
+
+static void resolver_on_commit(struct role *r)
+{
+    resolver_set_policy(r->self, r->snapshot->policy, r->snapshot->view.resolv_conf);
+}
+
+static void resolver_on_stop(struct role *r)
+{
+    struct resolver *resolver = r->self;
+    resolver_free(&resolver);
+    r->self = NULL;
+}
+
+const struct role_ops role_ops_resolver = {
+    .kind = ROLE_KIND_RESOLVER,
+    .allow = LOCKDOWN_DIAL_INET,
+    .open = resolver_role_open,
+    .on_message = resolver_on_message,
+    .on_commit = resolver_on_commit,
+    .on_stop = resolver_on_stop,
+};

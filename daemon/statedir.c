@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/statedir.h"
+
+#include "daemon/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { INSTALL_KEY_BYTES = 32 };
+
+/* Is this owner one that init or the configuration gave it? */
+static bool owner_fits(uid_t owner, const struct users *u, struct user of, unsigned dflt)
+{
+    return owner == 0 || owner == geteuid() || owner == user_uid(of) || (u->separate && owner == USERS_FIRST + dflt);
+}
+
+/* Gives a file or folder to its user where it is still root's or the numeric default's. */
+static int adopt(int state_fd, const char *name, struct user of, gid_t gid, mode_t mode, const struct users *u,
+                 unsigned dflt, struct err *err)
+{
+    struct stat st;
+    if (fstatat(state_fd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return err_set_errno(err, "state_dir: %s", name);
+    if (S_ISLNK(st.st_mode))
+        return err_set(err, "state_dir: %s: expected a file or folder, got a symbolic link", name);
+    if (!owner_fits(st.st_uid, u, of, dflt))
+        return err_set(err, "state_dir: %s: expected an owner of uid %u, it belongs to uid %u", name,
+                       (unsigned)user_uid(of), (unsigned)st.st_uid);
+    if (u->separate && (st.st_uid != of.uid || st.st_gid != gid)) {
+        if (fchownat(state_fd, name, of.uid, gid, AT_SYMLINK_NOFOLLOW))
+            return err_set_errno(err, "state_dir: %s: cannot give it to uid %u", name, (unsigned)of.uid);
+        if (fchmodat(state_fd, name, mode, 0)) /* a change of owner takes the set-group-id bit off */
+            return err_set_errno(err, "state_dir: %s: cannot set its mode", name);
+    }
+    return 0;
+}
+
+static int check_ca_key(int state_fd, const struct users *u, struct err *err)
+{
+    struct stat st;
+    if (fstatat(state_fd, "ca/ca.key", &st, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT
+                   ? err_set(err, "state_dir has no CA: run `outgate init DIR` and set state_dir to DIR/state")
+                   : err_set_errno(err, "state_dir: ca/ca.key");
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, "state_dir: ca/ca.key: expected a regular file");
+    if (st.st_mode & 0077)
+        return err_set(
+            err,
+            "state_dir: ca/ca.key: others can read or write it (mode %04o): whoever read it can impersonate every "
+            "site; make a new CA with `outgate init`, or chmod 400 if nobody did",
+            (unsigned)st.st_mode & 07777);
+    if (!owner_fits(st.st_uid, u, u->ca, 1))
+        return err_set(err, "state_dir: ca/ca.key: expected an owner of uid %u, it belongs to uid %u",
+                       (unsigned)user_uid(u->ca), (unsigned)st.st_uid);
+    return 0;
+}
+
+static int open_missing(struct str path, struct err *err)
+{
+    return errno == ENOENT
+               ? err_set(err, "state_dir %.*s does not exist: run `outgate init DIR` and set state_dir to DIR/state",
+                         STR_ARG(path))
+               : err_set_errno(err, "state_dir %.*s: cannot open", STR_ARG(path));
+}
+
+int statedir_open(struct str path, const struct users *u, struct err *err)
+{
+    char *z = z_of(path);
+    int fd = open(z, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(z);
+    if (fd < 0)
+        return open_missing(path, err);
+    gid_t audit_gid = u->has_group ? u->group : u->log.gid;
+    if (check_ca_key(fd, u, err) || adopt(fd, "ca", u->ca, u->ca.gid, 0700, u, 1, err) ||
+        adopt(fd, "ca/ca.key", u->ca, u->ca.gid, 0400, u, 1, err) ||
+        adopt(fd, "keys/log", u->log, u->log.gid, 0700, u, 4, err) ||
+        adopt(fd, "keys/log/log.key", u->log, u->log.gid, 0400, u, 4, err) ||
+        adopt(fd, "audit", u->log, audit_gid, 02750, u, 4, err)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int statedir_file(int state_fd, enum role_file what, const struct users *u, struct err *err)
+{
+    static const struct {
+        const char *name;
+        int flags;
+    } files[ROLE_FILE_COUNT] = {
+        [ROLE_FILE_CA_KEY] = { "ca/ca.key", O_RDONLY },
+        [ROLE_FILE_CA_CERT] = { "ca/ca.pem", O_RDONLY },
+        [ROLE_FILE_AUDIT_DIR] = { "audit", O_RDONLY | O_DIRECTORY },
+        [ROLE_FILE_ANCHOR_DIR] = { "keys/log", O_RDONLY | O_DIRECTORY },
+        [ROLE_FILE_LOG_KEY] = { "keys/log/log.key", O_RDONLY },
+    };
+    if (!files[what].name)
+        return err_set(err, "state_dir: no such file");
+    if (what == ROLE_FILE_CA_KEY && check_ca_key(state_fd, u, err))
+        return -1;
+    int fd = openat(state_fd, files[what].name, files[what].flags | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? err_set_errno(err, "state_dir: %s: cannot open", files[what].name) : fd;
+}
+
+int statedir_read_ca(int state_fd, struct buf *out, struct err *err)
+{
+    return file_read_at(state_fd, "ca/ca.pem", out, err) ? err_prefix(err, "state_dir") : 0;
+}
+
+int statedir_read_install_key(int state_fd, struct buf *out, struct err *err)
+{
+    if (file_read_at(state_fd, "keys/install.key", out, err))
+        return err_prefix(err, "state_dir");
+    if (buf_size(out) != INSTALL_KEY_BYTES)
+        return err_set(err, "state_dir: keys/install.key: expected %d bytes, got %zu", INSTALL_KEY_BYTES,
+                       buf_size(out));
+    return 0;
+}
+
+int statedir_read_console_token(int state_fd, struct buf *out, struct err *err)
+{
+    return file_read_at(state_fd, "keys/console.token", out, err) ? err_prefix(err, "state_dir") : 0;
+}
