@@ -106,7 +106,7 @@ static int lease_fill(struct lease *l, const struct lease_spec *s, struct err *e
     if (!s->agent.n || s->agent.n > LEASE_NAME_MAX)
         return bad(err, "an agent's name", s->agent);
     if (!lease_value_ok(s->value))
-        return bad(err, "a value of 4 to 65536 bytes without CR, LF and NUL", STR("another"));
+        return bad(err, "a value of 4 to 10240 bytes without CR, LF and NUL", STR("another"));
     if (s->expires_us <= 0)
         return bad(err, "an expiry after 1970", STR("another"));
     memcpy(l->id, s->id.p, s->id.n);

@@ -16,7 +16,7 @@ enum {
     LEASE_ARENA_MAX = 96 * 1024, /* names and scope of one lease: the sidecar's answer is at most 64 KiB */
     LEASE_NAME_MAX = 256,        /* a credential's or agent's name */
     LEASE_VALUE_MIN = 4,         /* shortest value that scrub can find again (base/needles.h) */
-    LEASE_VALUE_MAX = SECRET_MAX,
+    LEASE_VALUE_MAX = 10 * 1024, /* longest whose every form (mint/form.h: at most six times it) is a needle */
 };
 
 struct lease_scope {

@@ -9,7 +9,7 @@
 #include "mint/form.h"
 
 /* A chunk that meets held bytes is joined to them in pieces of this size, so that `held` stays small. */
-enum { SCRUB_PIECE = 16 * 1024, SCRUB_HELD_MAX = 7 * SECRET_MAX + 2 * SCRUB_PIECE };
+enum { SCRUB_PIECE = 16 * 1024, SCRUB_HELD_MAX = 6 * LEASE_VALUE_MAX + 2 * SCRUB_PIECE };
 
 void scrub_init(struct scrub *s, struct lease_set *set)
 {
