@@ -31,6 +31,7 @@ struct sidecar_call {
     TAILQ_ENTRY(sidecar_call) link; /* in the queue of its sidecar, then in the hub's running or done list */
     struct sidecar *sidecar;        /* referenced */
     enum { CALL_QUEUED = 1, CALL_RUNNING, CALL_DONE } state;
+    int fresh_fd; /* a new connection's socket, until its peer was looked at */
     bool is_delete, allow_short, too_large, wrong_peer;
     void (*cb)(void *ctx, const struct sidecar_answer *a); /* NULL: nobody listens (any more) */
     void *ctx;
@@ -441,17 +442,24 @@ bool sidecar_speaks(const struct sidecar *s, uid_t uid)
 
 /* --- one call --- */
 
-static const char *connect_checked(struct sidecar_call *c, int fd)
+static curl_socket_t open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct sidecar_call *c = ctx;
+    c->fresh_fd = -1;
+    if (purpose == CURLSOCKTYPE_IPCXN && address->family == AF_UNIX)
+        c->fresh_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return c->fresh_fd < 0 ? CURL_SOCKET_BAD : c->fresh_fd;
+}
+
+static const char *peer_fault(struct sidecar_call *c)
 {
     const struct sidecar *s = c->sidecar;
     uid_t want = s->options.uid;
     struct ucred peer;
     socklen_t n = sizeof peer;
+    if (getsockopt(c->fresh_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) || peer.uid == (uid_t)-1)
+        return "the sidecar is away"; /* its queue of connections is full */
     if (!s->options.uid_given && !owner_of(s, &want))
-        return "the sidecar is away";
-    if (connect(fd, (const struct sockaddr *)(const void *)&s->addr, sizeof s->addr))
-        return "the sidecar is away";
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n))
         return "the sidecar is away";
     if (peer.uid == want || (s->options.or_root && peer.uid == 0))
         return NULL;
@@ -459,27 +467,21 @@ static const char *connect_checked(struct sidecar_call *c, int fd)
     return "another user listens on the sidecar's socket";
 }
 
-static curl_socket_t open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+/* On a connection, before a byte of the request: who listens there? One that is reused was looked at when it was new.
+ * (libcurl 7.88 connects a Unix socket again after CURL_SOCKOPT_ALREADY_CONNECTED, so it must connect, and we look
+ * afterwards.) */
+static int before_request(void *ctx, char *peer_ip, char *own_ip, int peer_port, int own_port)
 {
     struct sidecar_call *c = ctx;
-    if (purpose != CURLSOCKTYPE_IPCXN || address->family != AF_UNIX)
-        return CURL_SOCKET_BAD;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return CURL_SOCKET_BAD;
-    c->why = connect_checked(c, fd);
-    if (!c->why)
-        return fd;
-    close(fd);
-    return CURL_SOCKET_BAD;
-}
-
-static int already_connected(void *ctx, curl_socket_t fd, curlsocktype purpose)
-{
-    (void)ctx;
-    (void)fd;
-    (void)purpose;
-    return CURL_SOCKOPT_ALREADY_CONNECTED;
+    (void)peer_ip;
+    (void)own_ip;
+    (void)peer_port;
+    (void)own_port;
+    if (c->fresh_fd < 0)
+        return CURL_PREREQFUNC_OK;
+    c->why = peer_fault(c);
+    c->fresh_fd = -1;
+    return c->why ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 
 static size_t take_body(char *p, size_t size, size_t n, void *ctx)
@@ -516,7 +518,8 @@ static int set_options(struct sidecar_call *c, uint64_t timeout_ms)
     r |= curl_easy_setopt(e, CURLOPT_HTTPHEADER, s->hub->headers);
     r |= curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     r |= curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, c);
-    r |= curl_easy_setopt(e, CURLOPT_SOCKOPTFUNCTION, already_connected);
+    r |= curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, before_request);
+    r |= curl_easy_setopt(e, CURLOPT_PREREQDATA, c);
     r |= curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body);
     r |= curl_easy_setopt(e, CURLOPT_WRITEDATA, c);
     r |= curl_easy_setopt(e, CURLOPT_PRIVATE, c);
@@ -578,6 +581,7 @@ static struct sidecar_call *call_new(struct sidecar *s)
     c->sidecar = sidecar_ref(s);
     c->deadline_ms = loop_now_ms(s->hub->loop) + s->options.timeout_ms;
     c->state = CALL_QUEUED;
+    c->fresh_fd = -1;
     return c;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sidecar: the client end of the minting protocol: HTTP/1.1 by libcurl over a Unix socket that we connect ourselves,
- * after seeing who listens (SO_PEERCRED). A hub is one libcurl multi handle driven by the loop; a sidecar is one socket
- * with at most SIDECAR_CALLS transfers at a time and a bounded queue, so that a slow one holds up nobody else. Every
- * call has the sidecar's timeout and one callback, on a stack of its own. A cancelled call runs to its end unheard, and
- * what it was given is given back (DELETE), so that no lease is lost.
+ * sidecar: the client end of the minting protocol: HTTP/1.1 by libcurl over a Unix socket; who listens
+ * there is seen (SO_PEERCRED) before a byte of a question goes out. A hub is one libcurl multi handle driven by the
+ * loop; a sidecar is one socket with at most SIDECAR_CALLS transfers at a time and a bounded queue, so that a slow one
+ * holds up nobody else. Every call has the sidecar's timeout and one callback, on a stack of its own. A cancelled call
+ * runs to its end unheard, and what it was given is given back (DELETE), so that no lease is lost.
  *
  * A hub makes everything that needs a system call of its own (a socket pair) at once: make it before the lock-down. */
 #ifndef MINT_SIDECAR_H
