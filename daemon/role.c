@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,8 @@ int role_main(const char *name)
     uint64_t seed[2];
     rand_bytes(seed, sizeof seed);
     str_hash_seed(seed[0], seed[1]);
+    /* jansson would open /dev/urandom at its first object, which may be after the lock-down. */
+    json_object_seed((size_t)seed[0] | 1);
     struct err err = { "" };
     int bad = role_input_read(&r, &err);
     titles_set(&r);
