@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * runner: plays scenario files (cases, beside this file) against a real worker under a clock that only the script moves. A file is one
+ * or more runs; each begins with `run NAME` and takes the configuration and names given before the first run, minus the lines that
+ * `without TEXT` removes. A line that begins with # is a comment.
+ *
+ *   config:                       the configuration follows, indented by two spaces
+ *   mint: github -> "ghs_…" ttl 300      mint: github refuse credential_denied
+ *   dns: api.test 203.0.113.7            dns: api.test refuse address_denied
+ *   run NAME / without TEXT / swap TEXT => TEXT   (in the configuration)
+ *   client: connect HOST:PORT [sni NAME | plain]  CONNECT, expects 200, then TLS
+ *   client: open | close | shut | tls NAME        (client2… and origin2… likewise)
+ *   client> HEAD | Field: value || body           a head: ` | ` is CRLF; `||` ends it; without `||` an empty body
+ *   client> "raw\r\nbytes"                        exactly these bytes
+ *   client< STATUS-OR-START | Field: value || body   the next message has this start, these fields, this body
+ *   client< "raw"                                 the next bytes are exactly these
+ *   client< end | cut | nothing
+ *   origin< and origin> likewise; `origin: accept` takes the next connection (implied by the first origin<)
+ *   wait: 10s        reload        revoke: github        dials: 1
+ *   event: TYPE k=v …     one line of this type has all of these;  noevent: TYPE k=v …
+ *   never: TEXT in client, log, origin
+ */
+#include "tests/scenario/rig.h"
+
+#include "tests/fakes/clock_fake.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+enum { ACTORS = 8, LINE = 64 * 1024 };
+
+struct script {
+    const char *file;
+    char **lines;
+    size_t n;
+};
+struct run {
+    struct rig rig;
+    struct buf config;
+    struct actor *client[ACTORS], *origin[ACTORS];
+    struct buf seen_client, seen_origin, log;
+    char why[2048];
+};
+
+static char fail_text[4096];
+
+static int fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int fail(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(fail_text, sizeof fail_text, format, ap);
+    va_end(ap);
+    return -1;
+}
+
+/* --- text --- */
+
+/* "a\r\nb\x00" without its quotes. */
+static void unescape(struct str s, struct buf *out)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] != '\\' || i + 1 == s.n) {
+            buf_putc(out, s.p[i]);
+            continue;
+        }
+        char c = s.p[++i];
+        if (c == 'r')
+            buf_putc(out, '\r');
+        else if (c == 'n')
+            buf_putc(out, '\n');
+        else if (c == 't')
+            buf_putc(out, '\t');
+        else if (c == 'x' && i + 2 < s.n) {
+            buf_putc(out, (char)(ascii_hex(s.p[i + 1]) * 16 + ascii_hex(s.p[i + 2])));
+            i += 2;
+        } else
+            buf_putc(out, c);
+    }
+}
+
+static bool quoted(struct str s)
+{
+    return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"';
+}
+
+/* `HEAD | Field: v || body` as bytes; a raw "…" as it is. `body` may be a quoted text. */
+static void message_bytes(struct str s, struct buf *out)
+{
+    if (quoted(s)) {
+        unescape(str_sub(s, 1, s.n - 2), out);
+        return;
+    }
+    ptrdiff_t cut = str_find(s, STR(" ||"));
+    struct str head = cut < 0 ? s : str_sub(s, 0, (size_t)cut), body = cut < 0 ? STR_NONE : str_trim(str_from(s, (size_t)cut + 3));
+    while (head.n) {
+        ptrdiff_t bar = str_find(head, STR(" | "));
+        struct str line = bar < 0 ? head : str_sub(head, 0, (size_t)bar);
+        unescape(str_trim(line), out);
+        buf_put(out, STR("\r\n"));
+        head = bar < 0 ? STR_NONE : str_from(head, (size_t)bar + 3);
+    }
+    buf_put(out, STR("\r\n"));
+    if (quoted(body))
+        unescape(str_sub(body, 1, body.n - 2), out);
+    else
+        buf_put(out, body);
+}
+
+static struct str unread(const struct actor *a)
+{
+    return str_from(buf_str(&a->got), a->taken);
+}
+
+/* --- expectations about bytes --- */
+
+static bool has_line(struct str head, struct str line)
+{
+    struct str rest = head, one;
+    while (rest.n) {
+        ptrdiff_t at = str_find(rest, STR("\r\n"));
+        one = at < 0 ? rest : str_sub(rest, 0, (size_t)at);
+        if (str_eq(one, line))
+            return true;
+        rest = at < 0 ? STR_NONE : str_from(rest, (size_t)at + 2);
+    }
+    return false;
+}
+
+/* What a head says about its body: length, chunked, or none. */
+static size_t body_size(struct str head, struct str rest)
+{
+    struct str lines = head;
+    while (lines.n) {
+        ptrdiff_t at = str_find(lines, STR("\r\n"));
+        struct str one = at < 0 ? lines : str_sub(lines, 0, (size_t)at);
+        uint64_t n;
+        if (one.n > 15 && str_eq_nocase(str_sub(one, 0, 15), STR("content-length:")) && str_to_u64(str_trim(str_from(one, 15)), INT64_MAX, &n))
+            return n < rest.n ? (size_t)n : rest.n;
+        if (one.n > 18 && str_eq_nocase(str_sub(one, 0, 18), STR("transfer-encoding:"))) {
+            ptrdiff_t end = str_find(rest, STR("\r\n0\r\n\r\n"));
+            return end < 0 ? str_starts(rest, STR("0\r\n\r\n")) ? 5 : rest.n : (size_t)end + 7;
+        }
+        lines = at < 0 ? STR_NONE : str_from(lines, (size_t)at + 2);
+    }
+    return 0;
+}
+
+static int expect_message(struct actor *a, struct str want)
+{
+    struct str got = unread(a);
+    ptrdiff_t end = str_find(got, STR("\r\n\r\n"));
+    if (end < 0)
+        return fail("expected a head, got %zu bytes: %.300s", got.n, got.n ? got.p : "");
+    struct str head = str_sub(got, 0, (size_t)end), rest = str_from(got, (size_t)end + 4);
+    ptrdiff_t cut = str_find(want, STR(" ||"));
+    struct str lines = cut < 0 ? want : str_sub(want, 0, (size_t)cut), body = cut < 0 ? STR_NONE : str_trim(str_from(want, (size_t)cut + 3));
+    bool first = true;
+    while (lines.n) {
+        ptrdiff_t bar = str_find(lines, STR(" | "));
+        struct str line = str_trim(bar < 0 ? lines : str_sub(lines, 0, (size_t)bar));
+        lines = bar < 0 ? STR_NONE : str_from(lines, (size_t)bar + 3);
+        bool absent = line.n && line.p[0] == '!';
+        if (first ? !str_starts(head, line) : absent ? str_find(head, str_from(line, 1)) >= 0 : !has_line(head, line))
+            return fail("expected %s%.*s in the head:\n%.*s", first ? "the start " : "", STR_ARG(line), STR_ARG(head));
+        first = false;
+    }
+    size_t n = body_size(head, rest);
+    if (body.p) {
+        struct buf b;
+        buf_init(&b, 1 << 24);
+        if (quoted(body))
+            unescape(str_sub(body, 1, body.n - 2), &b);
+        else
+            buf_put(&b, body);
+        struct str w = buf_str(&b);
+        bool part = w.n > 3 && str_starts(w, STR("...")); /* `...text`: contains */
+        bool ok = part ? str_find(rest, str_from(w, 3)) >= 0 : str_starts(rest, w);
+        if (!part)
+            n = w.n > n ? w.n : n;
+        if (!ok) {
+            fail("expected the body %.*s, got %.*s", STR_ARG(w), STR_ARG(rest));
+            buf_done(&b);
+            return -1;
+        }
+        buf_done(&b);
+    }
+    a->taken += (size_t)end + 4 + n;
+    return 0;
+}
+
+static int expect(struct run *r, struct actor *a, struct str want)
+{
+    uint64_t until = clock_fake_real_ms() + 3000;
+    for (;;) {
+        rig_settle(&r->rig);
+        int ok = -1;
+        if (str_eq(want, STR("end")))
+            ok = a->ended && unread(a).n == 0 ? 0 : fail("expected the end, got %s and %zu bytes: %.*s", a->cut ? "a cut" : "an open connection", unread(a).n, STR_ARG(unread(a)));
+        else if (str_eq(want, STR("cut")))
+            ok = a->cut ? 0 : fail("expected a cut, got %s", a->ended ? "a proper end" : "an open connection");
+        else if (str_eq(want, STR("nothing"))) {
+            return unread(a).n == 0 && !a->ended && !a->cut
+                       ? 0
+                       : fail("expected nothing, got %s%.*s", a->ended || a->cut ? "the end and " : "", STR_ARG(unread(a)));
+        } else if (quoted(want)) {
+            struct buf b;
+            buf_init(&b, 1 << 24);
+            unescape(str_sub(want, 1, want.n - 2), &b);
+            if (str_starts(unread(a), buf_str(&b))) {
+                a->taken += buf_size(&b);
+                ok = 0;
+            } else {
+                ok = fail("expected the bytes %.*s, got %.*s", STR_ARG(want), STR_ARG(unread(a)));
+            }
+            buf_done(&b);
+        } else {
+            ok = expect_message(a, want);
+        }
+        if (ok == 0 || clock_fake_real_ms() > until)
+            return ok;
+    }
+}
+
+/* --- events --- */
+
+static bool event_matches(struct str line, struct str want)
+{
+    char copy[LINE];
+    snprintf(copy, sizeof copy, "%.*s", STR_ARG(want));
+    json_t *j = json_loadb(line.p, line.n, 0, NULL);
+    bool ok = j != NULL;
+    char *save = NULL;
+    for (char *word = strtok_r(copy, " ", &save); word && ok; word = strtok_r(NULL, " ", &save)) {
+        char *eq = strchr(word, '=');
+        if (!eq) {
+            ok = !strcmp(json_string_value(json_object_get(j, "type")) ? json_string_value(json_object_get(j, "type")) : "", word);
+            continue;
+        }
+        *eq = 0;
+        json_t *v = json_object_get(j, word);
+        char *text = json_is_string(v) ? strdup(json_string_value(v)) : v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : strdup("(absent)");
+        ok = text && !strcmp(text, eq + 1);
+        free(text);
+    }
+    json_decref(j);
+    return ok;
+}
+
+static int check_event(struct run *r, struct str want, bool present)
+{
+    uint64_t until = clock_fake_real_ms() + 2000;
+    for (;;) {
+        rig_settle(&r->rig);
+        buf_reset(&r->log);
+        rig_log(&r->rig, &r->log);
+        struct str rest = buf_str(&r->log), line;
+        bool found = false;
+        while (str_split(&rest, '\n', &line) && !found)
+            found = line.n && event_matches(line, want);
+        if (found == present)
+            return 0;
+        if (!present || clock_fake_real_ms() > until)
+            return fail("%s event %.*s in:\n%.*s", present ? "no" : "unwanted", STR_ARG(want), STR_ARG(str_sub(buf_str(&r->log), 0, 4000)));
+    }
+}
+
+/* --- steps --- */
+
+static struct actor **actor_of(struct run *r, struct str who)
+{
+    bool client = str_starts(who, STR("client"));
+    struct str digit = str_from(who, 6);
+    size_t at = digit.n == 1 && ascii_digit(digit.p[0]) ? (size_t)(digit.p[0] - '0') : 0;
+    return at < ACTORS ? client ? &r->client[at] : &r->origin[at] : NULL;
+}
+
+static int client_connect(struct run *r, struct actor **a, struct str what)
+{
+    char copy[1024], host[512] = "", mode[32] = "", name[512] = "", line[2048];
+    snprintf(copy, sizeof copy, "%.*s", STR_ARG(what));
+    sscanf(copy, "%511s %31s %511s", host, mode, name);
+    if (!*a)
+        *a = actor_client(&r->rig);
+    int n = snprintf(line, sizeof line, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", host, host);
+    if (actor_send(&r->rig, *a, str_of(line, (size_t)n)) || expect(r, *a, STR("HTTP/1.1 200")))
+        return -1;
+    if (!strcmp(mode, "plain"))
+        return 0;
+    if (strcmp(mode, "sni")) {
+        snprintf(name, sizeof name, "%s", host);
+        *strrchr(name, ':') = 0;
+    }
+    if (actor_tls(&r->rig, *a, name))
+        return fail("TLS to %s failed: %s", host, (*a)->error);
+    return 0;
+}
+
+static int step_actor(struct run *r, struct str who, char op, struct str what)
+{
+    struct actor **a = actor_of(r, who);
+    bool client = str_starts(who, STR("client"));
+    if (!a)
+        return fail("no such actor");
+    if (op == ':') {
+        if (str_starts(what, STR("connect ")))
+            return client_connect(r, a, str_from(what, 8));
+        if (str_eq(what, STR("open"))) {
+            *a = actor_client(&r->rig);
+            return 0;
+        }
+        if (str_eq(what, STR("accept"))) {
+            *a = NULL;
+        } else if (str_eq(what, STR("shut")) && *a) {
+            actor_shut(*a);
+            return 0;
+        } else if (str_eq(what, STR("close")) && *a) {
+            actor_shut(*a);
+            rig_settle(&r->rig);
+            buf_put(client ? &r->seen_client : &r->seen_origin, buf_str(&(*a)->got));
+            actor_free(*a);
+            *a = NULL;
+            return 0;
+        } else if (str_eq(what, STR("reset")) && *a) {
+            struct linger now = { 1, 0 };
+            setsockopt((*a)->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+            buf_put(client ? &r->seen_client : &r->seen_origin, buf_str(&(*a)->got));
+            actor_free(*a);
+            *a = NULL;
+            return 0;
+        } else if (str_starts(what, STR("tls-refused ")) && *a) {
+            char name[512];
+            snprintf(name, sizeof name, "%.*s", STR_ARG(str_from(what, 12)));
+            return actor_tls(&r->rig, *a, name) ? 0 : fail("TLS was accepted");
+        } else {
+            return fail("unknown step %.*s", STR_ARG(what));
+        }
+    }
+    if (!*a && !client) {
+        uint64_t until = clock_fake_real_ms() + 3000;
+        while (!(*a = rig_take_origin(&r->rig))) {
+            if (clock_fake_real_ms() > until)
+                return fail("no connection to an origin");
+            rig_settle(&r->rig);
+        }
+    }
+    if (!*a)
+        return fail("%.*s is not open", STR_ARG(who));
+    if (op == '<')
+        return expect(r, *a, what);
+    if (op == ':')
+        return 0;
+    struct buf b;
+    buf_init(&b, 64 << 20);
+    message_bytes(what, &b);
+    int ok = actor_send(&r->rig, *a, buf_str(&b));
+    buf_done(&b);
+    rig_settle(&r->rig);
+    return ok ? fail("cannot send") : 0;
+}
+
+static int check_never(struct run *r, struct str what)
+{
+    for (int i = 0; i < ACTORS; i++) {
+        if (r->client[i])
+            buf_put(&r->seen_client, buf_str(&r->client[i]->got));
+        if (r->origin[i])
+            buf_put(&r->seen_origin, buf_str(&r->origin[i]->got));
+    }
+    buf_reset(&r->log);
+    rig_log(&r->rig, &r->log);
+    ptrdiff_t in = str_find(what, STR(" in "));
+    struct str text = in < 0 ? what : str_sub(what, 0, (size_t)in), where = in < 0 ? STR("client, log") : str_from(what, (size_t)in + 4);
+    if (str_find(where, STR("client")) >= 0 && str_find(buf_str(&r->seen_client), text) >= 0)
+        return fail("%.*s reached the client", STR_ARG(text));
+    if (str_find(where, STR("log")) >= 0 && str_find(buf_str(&r->log), text) >= 0)
+        return fail("%.*s is in the log", STR_ARG(text));
+    if (str_find(where, STR("origin")) >= 0 && str_find(buf_str(&r->seen_origin), text) >= 0)
+        return fail("%.*s reached an origin", STR_ARG(text));
+    return 0;
+}
+
+static int step(struct run *r, struct str line)
+{
+    struct str word = line;
+    size_t n = 0;
+    while (n < line.n && line.p[n] != ':' && line.p[n] != '>' && line.p[n] != '<' && line.p[n] != ' ')
+        n++;
+    word = str_sub(line, 0, n);
+    char op = n < line.n ? line.p[n] : 0;
+    struct str what = n < line.n ? str_trim(str_from(line, n + 1)) : STR("");
+    if (str_starts(word, STR("client")) || str_starts(word, STR("origin")))
+        return step_actor(r, word, op, what);
+    if (str_eq(word, STR("mint")))
+        return rig_mint(&r->rig, what) ? fail("bad mint line") : 0;
+    if (str_eq(word, STR("dns")))
+        return rig_name(&r->rig, what) ? fail("bad dns line") : 0;
+    if (str_eq(word, STR("wait"))) {
+        clock_fake_advance_ms(strtoul(what.p, NULL, 10) * (str_ends(what, STR("ms")) ? 1 : 1000));
+        rig_settle(&r->rig);
+        return 0;
+    }
+    if (str_eq(word, STR("revoke"))) {
+        rig_revoke(&r->rig, what);
+        rig_settle(&r->rig);
+        return 0;
+    }
+    if (str_eq(word, STR("dials"))) {
+        rig_settle(&r->rig);
+        return r->rig.dials == strtoul(what.p, NULL, 10) ? 0 : fail("%u dials", r->rig.dials);
+    }
+    if (str_eq(word, STR("event")))
+        return check_event(r, what, true);
+    if (str_eq(word, STR("noevent")))
+        return check_event(r, what, false);
+    if (str_eq(word, STR("never")))
+        return check_never(r, what);
+    if (str_eq(word, STR("reload")))
+        return rig_reload(&r->rig, buf_str(&r->config), r->why, sizeof r->why) ? fail("reload: %s", r->why) : 0;
+    return fail("unknown step");
+}
+
+/* --- configuration edits --- */
+
+static void edit(struct buf *config, struct str from, const struct str *to)
+{
+    struct buf out;
+    buf_init(&out, 1 << 22);
+    struct str rest = buf_str(config), line;
+    while (str_split(&rest, '\n', &line)) {
+        ptrdiff_t at = str_find(line, from);
+        if (at >= 0 && !to)
+            continue;
+        if (at >= 0) {
+            buf_put(&out, str_sub(line, 0, (size_t)at));
+            buf_put(&out, *to);
+            line = str_from(line, (size_t)at + from.n);
+        }
+        buf_put(&out, line);
+        buf_putc(&out, '\n');
+    }
+    buf_done(config);
+    *config = out;
+}
+
+static bool edit_line(struct buf *config, struct str line)
+{
+    if (str_starts(line, STR("without "))) {
+        edit(config, str_from(line, 8), NULL);
+        return true;
+    }
+    if (str_starts(line, STR("swap "))) {
+        ptrdiff_t at = str_find(line, STR(" => "));
+        struct str to = at < 0 ? STR("") : str_from(line, (size_t)at + 4);
+        edit(config, str_sub(line, 5, at < 0 ? 0 : (size_t)at - 5), &to);
+        return true;
+    }
+    return false;
+}
+
+/* --- files --- */
+
+static bool is_run(const char *line)
+{
+    return !strncmp(line, "run ", 4);
+}
+
+static void run_done(struct run *r)
+{
+    for (int i = 0; i < ACTORS; i++) {
+        if (r->client[i])
+            actor_free(r->client[i]);
+        if (r->origin[i])
+            actor_free(r->origin[i]);
+    }
+    rig_stop(&r->rig);
+    buf_done(&r->config);
+    buf_done(&r->seen_client);
+    buf_done(&r->seen_origin);
+    buf_done(&r->log);
+}
+
+/* Lines [from, to) are one run; [0, head) come before every run. */
+static int play(const struct script *s, size_t head, size_t from, size_t to)
+{
+    struct run r = { 0 };
+    buf_init(&r.config, 1 << 22);
+    buf_init(&r.seen_client, 1u << 30);
+    buf_init(&r.seen_origin, 1u << 30);
+    buf_init(&r.log, 1u << 30);
+    bool in_config = false, started = false;
+    int result = 0;
+    for (size_t i = 0; i < to && !result; i = i + 1 == head ? from + 1 : i + 1) {
+        char *line = s->lines[i];
+        if (in_config && (line[0] == ' ' || !line[0])) {
+            buf_put(&r.config, str_c(line[0] ? line + 2 : line));
+            buf_putc(&r.config, '\n');
+            continue;
+        }
+        in_config = false;
+        if (!line[0] || line[0] == '#')
+            continue;
+        if (!strcmp(line, "config:")) {
+            in_config = true;
+            continue;
+        }
+        if (edit_line(&r.config, str_c(line)))
+            continue;
+        bool setup = !strncmp(line, "mint:", 5) || !strncmp(line, "dns:", 4);
+        if (!started && !setup) {
+            started = true;
+            if (rig_start(&r.rig, buf_str(&r.config), r.why, sizeof r.why)) {
+                printf("%s:%zu: cannot start: %s\n", s->file, i + 1, r.why);
+                result = -1;
+                break;
+            }
+        }
+        if (step(&r, str_c(line))) {
+            printf("%s:%zu: %s\n    %s\n", s->file, i + 1, line, fail_text);
+            result = -1;
+        }
+    }
+    run_done(&r);
+    return result;
+}
+
+static int read_script(const char *file, struct script *s)
+{
+    FILE *f = fopen(file, "r");
+    static char line[LINE];
+    if (!f)
+        return -1;
+    *s = (struct script) { .file = file };
+    while (fgets(line, sizeof line, f)) {
+        size_t n = strlen(line);
+        while (n && (line[n - 1] == '\n' || line[n - 1] == ' '))
+            line[--n] = 0;
+        s->lines = realloc(s->lines, (s->n + 1) * sizeof *s->lines);
+        s->lines[s->n++] = strdup(line);
+    }
+    fclose(f);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGPIPE, SIG_IGN);
+    unsigned passed = 0, failed = 0;
+    const char *only = getenv("SCENARIO_RUN");
+    for (int f = 1; f < argc; f++) {
+        struct script s;
+        if (read_script(argv[f], &s)) {
+            printf("%s: cannot read\n", argv[f]);
+            failed++;
+            continue;
+        }
+        size_t head = 0;
+        while (head < s.n && !is_run(s.lines[head]))
+            head++;
+        for (size_t from = head; from < s.n;) {
+            size_t to = from + 1;
+            while (to < s.n && !is_run(s.lines[to]))
+                to++;
+            if (!only || strstr(s.lines[from], only)) {
+                if (play(&s, head, from, to)) {
+                    printf("FAILED %s: %s\n", argv[f], s.lines[from] + 4);
+                    failed++;
+                } else {
+                    passed++;
+                }
+            }
+            from = to;
+        }
+        for (size_t i = 0; i < s.n; i++)
+            free(s.lines[i]);
+        free(s.lines);
+    }
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed ? 1 : 0;
+}
