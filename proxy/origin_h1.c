@@ -104,9 +104,11 @@ static bool parse_head(struct origin *o)
     if (used < 0)
         return false;
     buf_consume(&o->in, h.bytes);
-    if (used > 0) { /* a whole short body went with the head */
+    if (used > 0) { /* a whole short body went with the head: the decoder is told */
+        struct str data;
+        size_t took;
+        h1_body_next(&o->body, str_sub(buf_str(&o->in), 0, (size_t)used), &took, &data, &fault);
         buf_consume(&o->in, (size_t)used);
-        o->body.left = 0;
     }
     return true;
 }
