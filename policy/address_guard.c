@@ -91,6 +91,18 @@ static bool starts(const struct ip *ip, const void *prefix, size_t n)
     return !memcmp(ip->b, prefix, n);
 }
 
+static bool is_loopback(const struct ip *ip)
+{
+    static const struct ip one = { .family = 6, .b = { [15] = 1 } };
+    return ip->family == 4 ? ip->b[0] == 127 : ip_equal(ip, &one);
+}
+
+static bool is_unspecified(const struct ip *ip)
+{
+    static const uint8_t zeros[16];
+    return ip->family && !memcmp(ip->b, zeros, sizeof zeros);
+}
+
 /* The IPv4 addresses that an IPv6 address may end up at. */
 static size_t embedded(const struct ip *ip, struct ip out[EMBEDDED_MAX])
 {
@@ -104,8 +116,10 @@ static size_t embedded(const struct ip *ip, struct ip out[EMBEDDED_MAX])
         starts(ip, "\0\x64\xff\x9b\0\0\0\0\0\0\0\0", 12)) /* NAT64, RFC 6052 */
         out[n++] = v4_at(b + 12);
     if (starts(ip, "\0\x64\xff\x9b\0\1", 6)) { /* local NAT64, RFC 8215: of /48 (RFC 6052 2.2) or /96 */
-        out[n++] = v4_at((const uint8_t[4]) { b[6], b[7], b[9], b[10] });
-        out[n++] = v4_at(b + 12);
+        const struct ip both[2] = { v4_at((const uint8_t[4]) { b[6], b[7], b[9], b[10] }), v4_at(b + 12) };
+        for (size_t i = 0; i < 2; i++)
+            if (!is_unspecified(&both[i])) /* the form that this address does not have */
+                out[n++] = both[i];
     }
     if (starts(ip, "\x20\x02", 2)) /* 6to4, RFC 3056 */
         out[n++] = v4_at(b + 2);
@@ -124,18 +138,6 @@ static struct ip unmapped(const struct ip *ip)
     if (ip->family == 6 && starts(ip, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12))
         return v4_at(ip->b + 12);
     return *ip;
-}
-
-static bool is_loopback(const struct ip *ip)
-{
-    static const struct ip one = { .family = 6, .b = { [15] = 1 } };
-    return ip->family == 4 ? ip->b[0] == 127 : ip_equal(ip, &one);
-}
-
-static bool is_unspecified(const struct ip *ip)
-{
-    static const uint8_t zeros[16];
-    return ip->family && !memcmp(ip->b, zeros, sizeof zeros);
 }
 
 /* Ourselves: as bound, and by loopback where bound to any address. (Interface addresses are listed one by one.) */
