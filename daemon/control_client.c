@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control_client.h"
 
+#include "base/ydoc.h"
 #include "daemon/files.h"
 #include "daemon/runtime.h"
 
@@ -110,54 +111,101 @@ static const char *text_of(const json_t *root, const char *key)
     return s ? s : "";
 }
 
-static int find_runtime(const struct cli *cli, struct control_request *q, char **ret)
+/* RUNTIME out of a file that has errors elsewhere, so that a server can still be asked (and say what is wrong). NULL:
+ * the file does not say. */
+static char *runtime_of_broken(const struct gather *g)
+{
+    struct ydoc_fault fault;
+    struct ydoc *d = ydoc_parse(buf_str(&g->text), CONFIG_MAX, &fault);
+    const struct ynode *root = d ? ydoc_root(d) : NULL;
+    const struct ynode *n = root && root->kind == YNODE_MAP ? ynode_get(root, STR("runtime_dir")) : NULL;
+    char *path = NULL;
+    if (n && n->kind == YNODE_SCALAR && !ynode_is_null(n) && n->text.n)
+        path = n->text.p[0] == '/' ? z_of(n->text) : z_printf("%s/%.*s", g->dir, STR_ARG(n->text));
+    ydoc_free(d);
+    return path;
+}
+
+struct target {
+    char *runtime;
+    struct diag diag; /* what is wrong with the file, shown when no server answers */
+    bool broken;
+};
+
+static int find_target(const struct cli *cli, struct control_request *q, struct target *t)
 {
     struct gather g = { 0 };
     struct err err;
-    int r = cli->config ? cli_config(cli, &g) : 0;
-    if (r == 0 && cli->config)
-        snprintf(q->config, sizeof q->config, "%s", g.path);
-    if (r == 0) {
-        *ret = runtime_path(g.config, &err);
-        if (!*ret)
-            r = cli_fail(CLI_UNREADABLE, "%s", err.text);
+    int r = 0;
+    *t = (struct target) { 0 };
+    diag_init(&t->diag);
+    if (cli->config) {
+        t->broken = gather_config(&g, cli->config, &t->diag) != 0;
+        if (t->broken && !(g.path && g.dir && buf_size(&g.text))) {
+            diag_print(&t->diag, 2, true);
+            r = CLI_UNREADABLE;
+        } else {
+            snprintf(q->config, sizeof q->config, "%s", g.path);
+        }
     }
+    if (r == 0 && t->broken)
+        t->runtime = runtime_of_broken(&g);
+    if (r == 0 && !t->runtime)
+        t->runtime = runtime_path(g.config, &err);
+    if (r == 0 && !t->runtime)
+        r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (cli->config)
         gather_done(&g);
     return r;
 }
 
-int control_command(const struct cli *cli, struct control_request *q, json_t **ret)
+static void target_done(struct target *t)
+{
+    free(t->runtime);
+    diag_done(&t->diag);
+}
+
+static int ask_or_fail(const struct target *t, struct control_request *q, json_t **ret)
 {
     struct err err;
-    char *runtime = NULL;
+    if (control_ask(t->runtime, q, ret, &err) == 0)
+        return 0;
+    if (t->broken)
+        diag_print(&t->diag, 2, true);
+    return cli_fail(t->broken ? CLI_UNREADABLE : CLI_UNREACHABLE, "%s", err.text);
+}
+
+static int print_refusal(const json_t *root, const char *runtime)
+{
+    size_t i;
+    const json_t *line;
+    json_array_foreach(json_object_get(root, "errors"), i, line)
+        fprintf(stderr, "%s\n", json_string_value(line) ? json_string_value(line) : "");
+    const char *code = text_of(root, "code");
+    if (strcmp(code, "other_config") == 0)
+        return cli_fail(status_of(code), "%s: the server in %s runs %s", text_of(root, "message"), runtime,
+                        text_of(root, "config"));
+    return cli_fail(status_of(code), "%s", text_of(root, "message"));
+}
+
+int control_command(const struct cli *cli, struct control_request *q, json_t **ret)
+{
+    struct target t;
     json_t *root = NULL;
-    int r = find_runtime(cli, q, &runtime);
-    if (r)
-        return r;
-    if (control_ask(runtime, q, &root, &err))
-        r = cli_fail(CLI_UNREACHABLE, "%s", err.text);
+    int r = find_target(cli, q, &t);
+    if (r == 0)
+        r = ask_or_fail(&t, q, &root);
     if (r == 0 && strcmp(text_of(root, "code"), "token_required") == 0) {
         json_decref(root);
         root = NULL;
         r = ask_token(q->token, sizeof q->token);
-        if (r == 0 && control_ask(runtime, q, &root, &err))
-            r = cli_fail(CLI_UNREACHABLE, "%s", err.text);
+        if (r == 0)
+            r = ask_or_fail(&t, q, &root);
         explicit_bzero(q->token, sizeof q->token);
     }
-    if (r == 0 && !json_is_true(json_object_get(root, "ok"))) {
-        size_t i;
-        const json_t *line;
-        json_array_foreach(json_object_get(root, "errors"), i, line)
-            fprintf(stderr, "%s\n", json_string_value(line) ? json_string_value(line) : "");
-        const char *code = text_of(root, "code");
-        if (strcmp(code, "other_config") == 0)
-            r = cli_fail(status_of(code), "%s: the server in %s runs %s", text_of(root, "message"), runtime,
-                         text_of(root, "config"));
-        else
-            r = cli_fail(status_of(code), "%s", text_of(root, "message"));
-    }
-    free(runtime);
+    if (r == 0 && !json_is_true(json_object_get(root, "ok")))
+        r = print_refusal(root, t.runtime);
+    target_done(&t);
     if (r)
         json_decref(root);
     else

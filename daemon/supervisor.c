@@ -433,7 +433,7 @@ int supervisor_run(const char *config_file)
     if (!s.users.separate)
         log_info("started by an ordinary user: every role runs as uid %u, so that an agent of the same uid can reach "
                  "what the "
-                 "roles hold; start as root for a boundary between them",
+                 "roles hold, and drain and lease want the console token at a terminal; start as root for a boundary",
                  (unsigned)geteuid());
     s.tick.cb = on_tick;
     timer_set(s.loop, &s.tick, TICK_MS);
