@@ -585,9 +585,9 @@ def secret_value(label):
 
 
 class Lab:
-    """with Lab() as lab: … `extra` is put into the configuration as it is, by section: rules, credentials, agents, tail."""
+    """with Lab() as lab: nothing it does leaves loopback (the resolver's upstream is a closed port). … `extra` is put into the configuration as it is, by section: rules, credentials, agents, tail."""
 
-    def __init__(self, hosts=None, rules="", credentials="", agents=None, tail="", listen="", workers=1, refuse_at="tunnel", start=True):
+    def __init__(self, hosts=None, rules="", credentials="", agents=None, tail="", listen="", workers=1, refuse_at="tunnel", start=True, env=None):
         if not os.path.exists(EXE):
             raise SystemExit(f"no {EXE}: build first, or set OUTGATE_EXE")
         self.dir = tempfile.mkdtemp(prefix="outgate-lab-")
@@ -600,6 +600,7 @@ class Lab:
         self.secrets = [self.real, self.real2]
         self.placeholder = "ghp_" + hashlib.sha256(b"outgate placeholder").hexdigest()[:36]
         self.placeholder2 = "ghp_" + hashlib.sha256(b"outgate placeholder 2").hexdigest()[:36]
+        self.env = {**os.environ, **(env or {})}
         self.extra = dict(rules=rules, credentials=credentials, agents=agents, tail=tail, listen=listen, refuse_at=refuse_at)
         self._pki()
         for name, value in (("real", self.real), ("real2", self.real2)):
@@ -673,6 +674,7 @@ listen:
   proxy: [127.0.0.1:{self.port}]
 {e['listen']}
 resolver:
+  upstreams: ["127.0.0.1:1"]
   hosts: {{{hosts}}}
 origin:
   ca_file: [{self.path('ca.pem')}]
@@ -712,7 +714,7 @@ refuse_at: {e['refuse_at']}
             os.rename(self.path("fresh", "state"), self.path("state"))  # moved, not copied: files may belong to other users
         log = open(self.path("serve.log"), "ab")
         at = log.tell()
-        self.proc = subprocess.Popen([EXE, "serve", "-c", self.path("outgate.yaml")], stdout=log, stderr=log, start_new_session=True)
+        self.proc = subprocess.Popen([EXE, "serve", "-c", self.path("outgate.yaml")], stdout=log, stderr=log, env=self.env, start_new_session=True)
         log.close()
         end = time.monotonic() + 15
         while b"outgate: ready" not in self.log_bytes()[at:]:
