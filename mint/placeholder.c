@@ -19,8 +19,9 @@
 static_assert((int)PLACEHOLDER_MAX == (int)SHAPE_MAX, "one maximum");
 
 enum { INSTALL_KEY_MIN = 16, NEEDLE_MIN = 4, TABLE_ARENA_MAX = 256 << 20, TABLE_MAX = 1 << 20 };
-/* Finder ids: literals by their index, prefixes together. */
-enum { FINDER_PREFIX = UINT32_MAX };
+/* Finder ids: literals by their index, prefixes by their shape. No prefix begins another (the test sees to it), so
+ * where one stands no other shape need be tried. */
+enum { FINDER_SHAPE = TABLE_MAX };
 
 struct placeholder_table {
     unsigned refs;
@@ -200,10 +201,10 @@ static int table_fill(struct placeholder_table *t, const struct config *c, struc
 
 /* One prefix as needles: as it is, or, where it is shorter than a needle may be, with every character that may follow.
  */
-static size_t prefix_needles(const struct shape *s, struct needle *v, char (*room)[NEEDLE_MIN])
+static size_t prefix_needles(const struct shape *s, unsigned id, struct needle *v, char (*room)[NEEDLE_MIN])
 {
     if (s->prefix >= NEEDLE_MIN) {
-        v[0] = (struct needle) { str_of(s->literal, s->prefix), FINDER_PREFIX };
+        v[0] = (struct needle) { str_of(s->literal, s->prefix), id };
         return 1;
     }
     MUST(s->prefix == NEEDLE_MIN - 1);
@@ -213,7 +214,7 @@ static size_t prefix_needles(const struct shape *s, struct needle *v, char (*roo
             continue;
         memcpy(room[n], s->literal, s->prefix);
         room[n][s->prefix] = (char)c;
-        v[n] = (struct needle) { str_of(room[n], NEEDLE_MIN), FINDER_PREFIX };
+        v[n] = (struct needle) { str_of(room[n], NEEDLE_MIN), id };
         n++;
     }
     return n;
@@ -222,7 +223,7 @@ static size_t prefix_needles(const struct shape *s, struct needle *v, char (*roo
 static struct needles *make_finder(const struct placeholder_table *t, struct err *err)
 {
     enum { FOLLOWERS = 94 };
-    size_t nshapes, n = 0, short_ones = 0;
+    size_t nshapes, n = 0;
     const struct shape *shapes = placeholder_shapes(&nshapes);
     struct needle *v = calloc(t->n + nshapes * FOLLOWERS, sizeof *v);
     char(*room)[FOLLOWERS][NEEDLE_MIN] = calloc(nshapes, sizeof *room);
@@ -232,7 +233,7 @@ static struct needles *make_finder(const struct placeholder_table *t, struct err
         goto out;
     }
     for (size_t i = 0; i < nshapes; i++)
-        n += prefix_needles(&shapes[i], v + n, room[short_ones++]);
+        n += prefix_needles(&shapes[i], FINDER_SHAPE + (unsigned)i, v + n, room[i]);
     for (size_t i = 0; i < t->n; i++)
         if (t->v[i].credential->placeholder.n)
             v[n++] = (struct needle) { t->v[i].text, (unsigned)i };
@@ -354,33 +355,32 @@ size_t placeholder_count(const struct placeholder_table *t)
     return t->n;
 }
 
-/* A shape's prefix stands at `at`. Every shape is tried: one prefix may begin another. */
-static bool scan_shapes(const struct placeholder_table *t, struct str text, size_t at, struct placeholder_hit *ret)
+/* The prefix of shape i stands at `at`. A live one is found by its text alone; shape and MAC are only for the others.
+ */
+static bool scan_shape(const struct placeholder_table *t, struct str text, size_t at, size_t i,
+                       struct placeholder_hit *ret)
 {
     size_t n;
-    const struct shape *v = placeholder_shapes(&n);
-    for (size_t i = 0; i < n; i++) {
-        struct str token = str_sub(text, at, v[i].n);
-        if (!placeholder_shape_fits(&v[i], token))
-            continue;
-        const struct placeholder *ph = placeholder_find(t, token);
-        if (!ph && !placeholder_shape_is_ours(&v[i], t->key, token))
-            continue;
-        *ret = (struct placeholder_hit) { .at = at, .n = token.n, .ph = ph };
-        return true;
-    }
-    return false;
+    const struct shape *s = &placeholder_shapes(&n)[i];
+    struct str token = str_sub(text, at, s->n);
+    if (token.n != s->n)
+        return false;
+    const struct placeholder *ph = placeholder_find(t, token);
+    if (!ph && !placeholder_shape_is_ours(s, t->key, token))
+        return false;
+    *ret = (struct placeholder_hit) { .at = at, .n = token.n, .ph = ph };
+    return true;
 }
 
 bool placeholder_scan(const struct placeholder_table *t, struct str text, size_t from, struct placeholder_hit *ret)
 {
     struct needle_match m;
     while (text.n >= t->shortest && from <= text.n - t->shortest && needles_find(t->finder, text, from, &m)) {
-        if (m.id != FINDER_PREFIX) {
+        if (m.id < FINDER_SHAPE) {
             *ret = (struct placeholder_hit) { .at = m.at, .n = m.n, .ph = &t->v[m.id] };
             return true;
         }
-        if (scan_shapes(t, text, m.at, ret))
+        if (scan_shape(t, text, m.at, m.id - FINDER_SHAPE, ret))
             return true;
         from = m.at + 1;
     }

@@ -71,7 +71,10 @@ static void test_every_shape(void **state)
             t[k] = t[k] == 'b' ? 'c' : t[k] == '5' ? '6' : ascii_digit(t[k]) ? '5' : 'b';
             assert_false(placeholder_shape_is_ours(s, key_a, str_c(t)));
         }
-        /* no other shape takes it */
+        /* no other shape takes it, and no prefix begins another */
+        for (size_t k = 0; k < n; k++)
+            if (k != i)
+                assert_false(str_starts(str_of(s->literal, s->prefix), str_of(v[k].literal, v[k].prefix)));
         for (size_t k = 0; k < n; k++)
             if (k != i)
                 assert_false(placeholder_shape_is_ours(&v[k], key_a, str_c(a)));
