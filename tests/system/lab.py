@@ -468,7 +468,8 @@ class Client(Conn):
                  tls12=False, early=b"", source=None, timeout=WAIT):
         sock = socket.create_connection(("127.0.0.1", lab.port), timeout, source_address=(source, 0) if source else None)
         super().__init__(sock, timeout)
-        self.lab, self.connected, self.name = lab, None, (connect or "").rpartition(":")[0]
+        self.lab, self.connected = lab, None
+        self.name, _, self.to_port = (connect or "").rpartition(":")
         if not connect:
             return
         head = f"CONNECT {connect} HTTP/{version}\r\n" + (f"Host: {connect}\r\n" if host else "")
@@ -502,7 +503,7 @@ class Client(Conn):
         self.send(raw, cuts)
 
     def default_host(self):
-        return f"{self.name}:{self.lab.tls_port}"
+        return self.name if self.to_port == "443" else f"{self.name}:{self.to_port}"
 
 
 class Refused(Exception):
@@ -593,8 +594,11 @@ class Lab:
         self.dir = tempfile.mkdtemp(prefix="outgate-lab-")
         os.chmod(self.dir, 0o755)  # roles may run as other users
         self.hosts = {**HOSTS, **(hosts or {})}
-        addrs = sorted(set(self.hosts.values()))
-        self.port, self.tls_port, self.http_port = free_port(["127.0.0.1"]), free_port(addrs), free_port(addrs)
+        addrs = sorted({a for a in self.hosts.values() if a.startswith("127.")})
+        ports = set()
+        while len(ports) < 3:
+            ports.add(free_port(["127.0.0.1", *addrs]))
+        self.port, self.tls_port, self.http_port = ports
         self.proc, self.blobs, self.origins, self.workers = None, [], {}, workers
         self.real, self.real2 = secret_value("github"), secret_value("other")
         self.secrets = [self.real, self.real2]
