@@ -141,7 +141,8 @@ int checkpoint_sign(const struct checkpoint_key *k, uint64_t seq, uint64_t count
     return sign_text(k, text, out);
 }
 
-bool checkpoint_verify(const struct checkpoint_key *k, uint64_t seq, uint64_t count, struct str head, struct str signature)
+bool checkpoint_verify(const struct checkpoint_key *k, uint64_t seq, uint64_t count, struct str head,
+                       struct str signature)
 {
     char text[MESSAGE_MAX];
     if (head.n != 64)
@@ -154,8 +155,8 @@ bool checkpoint_verify(const struct checkpoint_key *k, uint64_t seq, uint64_t co
 
 static void anchor_text(char out[MESSAGE_MAX], const struct anchor *a)
 {
-    snprintf(out, MESSAGE_MAX, "outgate-audit-anchor-v1\n%llu\n%.64s\n%llu\n%.64s\n", (unsigned long long)a->seq, a->head,
-             (unsigned long long)a->first_seq, a->first_prev);
+    snprintf(out, MESSAGE_MAX, "outgate-audit-anchor-v1\n%llu\n%.64s\n%llu\n%.64s\n", (unsigned long long)a->seq,
+             a->head, (unsigned long long)a->first_seq, a->first_prev);
 }
 
 size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, int64_t wall_us, char *out)
@@ -164,11 +165,12 @@ size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, int64_
     anchor_text(text, a);
     if (sign_text(k, text, signature))
         return 0;
-    int n = snprintf(out, ANCHOR_MAX,
-                     "{\"v\":1,\"seq\":%llu,\"head\":\"%.64s\",\"first_seq\":%llu,\"first_prev\":\"%.64s\",\"ts\":\"%s\","
-                     "\"signature\":\"%s\"}\n",
-                     (unsigned long long)a->seq, a->head, (unsigned long long)a->first_seq, a->first_prev,
-                     clock_format_us(wall_us, ts), signature);
+    int n =
+        snprintf(out, ANCHOR_MAX,
+                 "{\"v\":1,\"seq\":%llu,\"head\":\"%.64s\",\"first_seq\":%llu,\"first_prev\":\"%.64s\",\"ts\":\"%s\","
+                 "\"signature\":\"%s\"}\n",
+                 (unsigned long long)a->seq, a->head, (unsigned long long)a->first_seq, a->first_prev,
+                 clock_format_us(wall_us, ts), signature);
     return n > 0 && n < ANCHOR_MAX ? (size_t)n : 0;
 }
 
@@ -187,8 +189,9 @@ static bool anchor_parse(const struct checkpoint_key *k, struct str s, struct an
 {
     struct anchor a;
     char text[MESSAGE_MAX];
-    if (!str_starts(s, STR("{\"v\":1,")) || !line_member_u64(s, "seq", &a.seq) || !hex64(line_member(s, "head"), a.head) ||
-        !line_member_u64(s, "first_seq", &a.first_seq) || !hex64(line_member(s, "first_prev"), a.first_prev))
+    if (!str_starts(s, STR("{\"v\":1,")) || !line_member_u64(s, "seq", &a.seq) ||
+        !hex64(line_member(s, "head"), a.head) || !line_member_u64(s, "first_seq", &a.first_seq) ||
+        !hex64(line_member(s, "first_prev"), a.first_prev))
         return false;
     anchor_text(text, &a);
     if (!verify_text(k, text, line_member(s, "signature")))

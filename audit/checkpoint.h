@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checkpoint: the signatures that make the chain more than a checksum. A checkpoint line signs (seq, count, head); the anchor,
- * one small file outside the segments, signs how far the log reached and where it legally begins. Without the key neither
- * can be made, so a recomputed chain, a cut tail and missing segments are found. What they cannot find: lines cut or changed after
- * the newest of both (at most 5 s of a log whose process was killed; nothing after a regular end), and an old copy of segments
- * *and* anchor put back together (keep a copy of the anchor elsewhere if that matters). */
+ * checkpoint: the signatures that make the chain more than a checksum. A checkpoint line signs (seq, count, head); the
+ * anchor, one small file outside the segments, signs how far the log reached and where it legally begins. Without the
+ * key neither can be made, so a recomputed chain, a cut tail and missing segments are found. What they cannot find:
+ * lines cut or changed after the newest of both (at most 5 s of a log whose process was killed; nothing after a regular
+ * end), and an old copy of segments *and* anchor put back together (keep a copy of the anchor elsewhere if that
+ * matters). */
 #ifndef AUDIT_CHECKPOINT_H
 #define AUDIT_CHECKPOINT_H
 
@@ -12,8 +13,8 @@
 #include "base/str.h"
 
 enum {
-    CHECKPOINT_LINES = 1000,   /* no more lines than these without one, itself included */
-    CHECKPOINT_MS = 60000,     /* nor more time while there are lines */
+    CHECKPOINT_LINES = 1000,     /* no more lines than these without one, itself included */
+    CHECKPOINT_MS = 60000,       /* nor more time while there are lines */
     CHECKPOINT_ANCHOR_MS = 5000, /* the anchor follows a moving head at least this often */
     CHECKPOINT_SIGNATURE_B64 = 88,
 };
@@ -29,7 +30,8 @@ void checkpoint_key_free(struct checkpoint_key **k);
 /* Signature of a checkpoint line, base64. head: 64 hex digits of the line before. 0 or -1. */
 int checkpoint_sign(const struct checkpoint_key *k, uint64_t seq, uint64_t count, const char *head,
                     char out[CHECKPOINT_SIGNATURE_B64 + 1]);
-bool checkpoint_verify(const struct checkpoint_key *k, uint64_t seq, uint64_t count, struct str head, struct str signature);
+bool checkpoint_verify(const struct checkpoint_key *k, uint64_t seq, uint64_t count, struct str head,
+                       struct str signature);
 
 struct anchor {
     uint64_t seq;        /* newest line known; 0: none yet */
@@ -41,7 +43,8 @@ struct anchor {
 size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, int64_t wall_us, char *out);
 enum anchor_result { ANCHOR_OK, ANCHOR_NONE, ANCHOR_BAD, ANCHOR_ERROR };
 /* Reads and checks `name` in dir_fd (or a path with AT_FDCWD). BAD: not ours, or the signature is wrong. */
-enum anchor_result anchor_read(const struct checkpoint_key *k, int dir_fd, const char *name, struct anchor *ret, struct err *err);
+enum anchor_result anchor_read(const struct checkpoint_key *k, int dir_fd, const char *name, struct anchor *ret,
+                               struct err *err);
 /* Replaces the anchor: temporary file, fsync, rename, fsync of the folder. 0 or -1 (errno). */
 int anchor_write(const struct checkpoint_key *k, int dir_fd, const struct anchor *a, int64_t wall_us);
 

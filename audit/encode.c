@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keys are cut out of fields.def once, at the first line. Strings are copied eight bytes at a time while none of the
- * eight needs an escape (SWAR), which is nearly always. */
+ * The keys are cut out of fields.def once, at the first line. Strings are copied eight bytes at a time while none of
+ * the eight needs an escape (SWAR), which is nearly always. */
 #include "audit/encode.h"
 
 #include "base/clock.h"
@@ -114,12 +114,12 @@ static bool plain(unsigned char c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-#define ONES         UINT64_C(0x0101010101010101)
-#define HIGHS        UINT64_C(0x8080808080808080)
-#define LESS(x, n)   (((x) - ONES * (n)) & ~(x))
-#define EQUAL(x, c)  LESS((x) ^ (ONES * (c)), 1)
+#define ONES        UINT64_C(0x0101010101010101)
+#define HIGHS       UINT64_C(0x8080808080808080)
+#define LESS(x, n)  (((x)-ONES * (n)) & ~(x))
+#define EQUAL(x, c) LESS((x) ^ (ONES * (c)), 1)
 /* A high bit in each byte of x that needs an escape; exact for the lowest one, which is all that is asked. */
-#define SPECIAL(x)   ((LESS(x, 0x20u) | EQUAL(x, 0x22u) | EQUAL(x, 0x5cu) | EQUAL(x, 0x7fu) | (x)) & HIGHS)
+#define SPECIAL(x) ((LESS(x, 0x20u) | EQUAL(x, 0x22u) | EQUAL(x, 0x5cu) | EQUAL(x, 0x7fu) | (x)) & HIGHS)
 
 char *encode_string(char *out, struct str s)
 {

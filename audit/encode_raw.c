@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether bytes that a role calls JSON are one JSON value (RFC 8259), in the subset that every reader agrees on. No recursion:
- * the open brackets are bits in a word. */
+ * Whether bytes that a role calls JSON are one JSON value (RFC 8259), in the subset that every reader agrees on. No
+ * recursion: the open brackets are bits in a word. */
 #include "audit/encode.h"
 
 enum { DEPTH_MAX = 16, NUMBER_MAX = 18 };

@@ -16,10 +16,17 @@ const struct event_field_desc event_fields[FIELD_COUNT_OF] = {
 static_assert(FIELD_COUNT_OF <= 128, "struct record keeps one bit per field in two words");
 
 static const char *const type_names[EVENT_TYPE_COUNT] = {
-    [EVENT_NONE] = "none",       [EVENT_OPEN] = "open",         [EVENT_CLOSE] = "close",
-    [EVENT_CONN] = "conn",       [EVENT_DNS] = "dns",           [EVENT_LEASE] = "lease",
-    [EVENT_FINDING] = "finding", [EVENT_APPROVAL] = "approval", [EVENT_CONFIG] = "config",
-    [EVENT_LIFECYCLE] = "lifecycle", [EVENT_CHECKPOINT] = "checkpoint",
+    [EVENT_NONE] = "none",
+    [EVENT_OPEN] = "open",
+    [EVENT_CLOSE] = "close",
+    [EVENT_CONN] = "conn",
+    [EVENT_DNS] = "dns",
+    [EVENT_LEASE] = "lease",
+    [EVENT_FINDING] = "finding",
+    [EVENT_APPROVAL] = "approval",
+    [EVENT_CONFIG] = "config",
+    [EVENT_LIFECYCLE] = "lifecycle",
+    [EVENT_CHECKPOINT] = "checkpoint",
 };
 
 const char *event_type_name(enum event_type t)
@@ -89,8 +96,8 @@ static struct str cut_text(struct str v, size_t max, char out[4096])
         memset(digest, 0, sizeof digest);
     size_t keep = utf8_floor(v, max - TAIL_MAX);
     memcpy(out, v.p, keep);
-    int n = snprintf(out + keep, TAIL_MAX + 1, "...[+%zu sha256:%02x%02x%02x%02x%02x%02x%02x%02x]", v.n - keep, digest[0],
-                     digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7]);
+    int n = snprintf(out + keep, TAIL_MAX + 1, "...[+%zu sha256:%02x%02x%02x%02x%02x%02x%02x%02x]", v.n - keep,
+                     digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7]);
     size_t tail = n < 0 ? 0 : n > TAIL_MAX ? (size_t)TAIL_MAX : (size_t)n;
     return str_of(out, keep + tail);
 }

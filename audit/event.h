@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * event: one record while it is made. An event is typed values, not text: the logger alone turns it into a JSON line, so
- * that whoever emits it cannot break a line, a field or the chain. Fields are those of fields.def; a value longer than its
- * field's maximum is cut there. Knows no policy type: names come as strings. Building one allocates nothing.
+ * event: one record while it is made. An event is typed values, not text: the logger alone turns it into a JSON line,
+ * so that whoever emits it cannot break a line, a field or the chain. Fields are those of fields.def; a value longer
+ * than its field's maximum is cut there. Knows no policy type: names come as strings. Building one allocates nothing.
  *
- * A struct event is 8 KiB: keep one per process (or mark a local one EVENT_LOCAL, so that a build which zeroes locals does
- * not clear it each time); event_init touches only its head. A field put twice keeps the last value. */
+ * A struct event is 8 KiB: keep one per process (or mark a local one EVENT_LOCAL, so that a build which zeroes locals
+ * does not clear it each time); event_init touches only its head. A field put twice keeps the last value. */
 #ifndef AUDIT_EVENT_H
 #define AUDIT_EVENT_H
 
@@ -55,7 +55,8 @@ enum event_flag {
     EVENT_FLAG_COMPACT = 2, /* a close squeezed into its reservation: the logger adds what its open said */
 };
 
-/* Encoded on the go into own storage: EVENT_HEAD, then per value u8 field, u8 kind, u16 length, bytes; little-endian. */
+/* Encoded on the go into own storage: EVENT_HEAD, then per value u8 field, u8 kind, u16 length, bytes; little-endian.
+ */
 struct event {
     enum event_type type;
     uint16_t n;
@@ -66,8 +67,9 @@ struct event {
 
 /* Stamps the time of emission (clock_wall_us): it becomes the line's ts. */
 void event_init(struct event *e, enum event_type type);
-/* A STR over its maximum is cut and ends in "...[+BYTES sha256:16 hex of the whole]" where the maximum is 64 or more. For the RAW field (features) v is
- * one JSON value in printable ASCII, at most 16 deep, numbers at most 18 characters; anything else is logged as a string. */
+/* A STR over its maximum is cut and ends in "...[+BYTES sha256:16 hex of the whole]" where the maximum is 64 or more.
+ * For the RAW field (features) v is one JSON value in printable ASCII, at most 16 deep, numbers at most 18 characters;
+ * anything else is logged as a string. */
 void event_put_str(struct event *e, enum event_field f, struct str v);
 void event_put_u64(struct event *e, enum event_field f, uint64_t v);
 void event_put_bool(struct event *e, enum event_field f, bool v);
@@ -75,7 +77,8 @@ void event_put_bool(struct event *e, enum event_field f, bool v);
 void event_add(struct event *e, enum event_field f, struct str v);
 /* An explicit null (e.g. rule); an empty list for a LIST. */
 void event_put_null(struct event *e, enum event_field f);
-/* For open and close the logger itself adds "rule":null, "credentials":[] and (close) "findings":[] where they are absent. */
+/* For open and close the logger itself adds "rule":null, "credentials":[] and (close) "findings":[] where they are
+ * absent. */
 
 /* Sortable ids: 10 characters of time (ms, Crockford base32) and 16 of chance (as ULID). NUL-terminated. */
 void event_id_new(char out[27]);

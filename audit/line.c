@@ -167,7 +167,8 @@ enum line_result line_next(struct line_reader *r, struct str *ret)
 void line_hash(struct str line, char out[64])
 {
     static const char hex[16] = "0123456789abcdef";
-    /* A fetched digest and one reused context: 0.5 us for 600 bytes, where SHA256() looks its provider up each time (0.9). */
+    /* A fetched digest and one reused context: 0.5 us for 600 bytes, where SHA256() looks its provider up each time
+     * (0.9). */
     static EVP_MD *md;
     static EVP_MD_CTX *ctx;
     unsigned char digest[EVP_MAX_MD_SIZE];

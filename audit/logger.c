@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The logger's loop. It drains when touched, then looks again every few milliseconds while there is something, and only then
- * says that it sleeps: a busy writer pays no system call per event, an idle logger none at all. With sync: always it sleeps at
- * once, since exchanges wait for it. */
+ * The logger's loop. It drains when touched, then looks again every few milliseconds while there is something, and only
+ * then says that it sleeps: a busy writer pays no system call per event, an idle logger none at all. With sync: always
+ * it sleeps at once, since exchanges wait for it. */
 #include "audit/logger_impl.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define OWNER(type, member, p) ((type *)(void *)((char *)(p) - offsetof(type, member)))
+#define OWNER(type, member, p) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { BATCHES_PER_ROUND = 16 };
 
@@ -434,7 +434,8 @@ void logger_free(struct logger **p)
     if (!lg)
         return;
     watch_del(&lg->wake);
-    struct timer *timers[] = { &lg->poll, &lg->sync, &lg->checkpoint, &lg->anchor_due, &lg->retry, &lg->prune, &lg->orphan };
+    struct timer *timers[] = { &lg->poll,  &lg->sync,  &lg->checkpoint, &lg->anchor_due,
+                               &lg->retry, &lg->prune, &lg->orphan };
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
         timer_clear(timers[i]);
     for (size_t i = 0; i < lg->nrings; i++)

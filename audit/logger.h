@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * logger: ring -> line -> chain -> segment file, and nothing else. It copies a record out before it validates it, clamps
- * every index it reads from shared memory, stamps the writer's identity, escapes, chains, writes, syncs, checkpoints. It
- * never loses a record it took: when the disk refuses, it keeps what it has, tells every ring to take no new work, and
- * resumes by itself. For a writer that died it drains the ring and closes what was open (end: worker_died). */
+ * logger: ring -> line -> chain -> segment file, and nothing else. It copies a record out before it validates it,
+ * clamps every index it reads from shared memory, stamps the writer's identity, escapes, chains, writes, syncs,
+ * checkpoints. It never loses a record it took: when the disk refuses, it keeps what it has, tells every ring to take
+ * no new work, and resumes by itself. For a writer that died it drains the ring and closes what was open (end:
+ * worker_died). */
 #ifndef AUDIT_LOGGER_H
 #define AUDIT_LOGGER_H
 
@@ -14,21 +15,21 @@
 struct logger;
 
 struct logger_options {
-    int dir_fd;     /* state_dir/audit, owned by the logger's uid, 0750 */
-    int anchor_fd;  /* the folder where the newest checkpoint head is kept outside the segments (state_dir/keys/log) */
-    int key_fd;     /* Ed25519 private key, PKCS#8 PEM; -1 once read */
+    int dir_fd;    /* state_dir/audit, owned by the logger's uid, 0750 */
+    int anchor_fd; /* the folder where the newest checkpoint head is kept outside the segments (state_dir/keys/log) */
+    int key_fd;    /* Ed25519 private key, PKCS#8 PEM; -1 once read */
     uint64_t segment_bytes, keep_ms, max_bytes, sync_ms;
     bool sync_always;
 };
 
-/* Continues the chain where the newest segment ends (a torn last line is moved aside to a .torn file and reported as an event).
- * NULL with the reason: a symlink, a foreign owner, or a chain that does not fit the anchor. */
+/* Continues the chain where the newest segment ends (a torn last line is moved aside to a .torn file and reported as an
+ * event). NULL with the reason: a symlink, a foreign owner, or a chain that does not fit the anchor. */
 struct logger *logger_new(struct loop *l, const struct logger_options *o, struct err *err);
 void logger_free(struct logger **lg);
 /* The eventfd that writers touch. */
 int logger_wake_fd(const struct logger *lg);
-/* Starts reading a ring; the logger takes both descriptors. role: "worker", "keeper", …; index: which one; generation: which
- * incarnation. 0 or -1 (not a ring). */
+/* Starts reading a ring; the logger takes both descriptors. role: "worker", "keeper", …; index: which one; generation:
+ * which incarnation. 0 or -1 (not a ring). */
 int logger_add_ring(struct logger *lg, const char *role, unsigned index, unsigned generation, int ring_fd, int done_fd,
                     struct err *err);
 /* The writer is gone: what is left in its ring is written, its open exchanges are closed, the ring is dropped. */

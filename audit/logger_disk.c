@@ -3,9 +3,9 @@
  * Lines -> file. Three things may go wrong and are kept apart:
  *  - no room (ENOSPC, EDQUOT, a read-only disk): the batch waits where it is and goes on in the same file;
  *  - a write error: the file is suspect; it is cut back to its last whole line and a new segment takes the rest;
- *  - an fsync error: never asked again of that file (the kernel may have dropped the pages and would say yes). With sync: always the
- *    batch, which nobody was told about yet, is written again into a new segment; with a period the lines since the last sync
- *    may be lost to a power cut, and a lifecycle event says which. */
+ *  - an fsync error: never asked again of that file (the kernel may have dropped the pages and would say yes). With
+ * sync: always the batch, which nobody was told about yet, is written again into a new segment; with a period the lines
+ * since the last sync may be lost to a power cut, and a lifecycle event says which. */
 #include "audit/logger_impl.h"
 
 #include "base/clock.h"
@@ -43,7 +43,8 @@ static void judge_room(struct logger *lg, int r)
 {
     if (r)
         logger_set_state(lg, LOGGER_LOW,
-                         r == -EFBIG ? "audit.max_bytes is reached and every segment is within audit.keep" : strerror(-r));
+                         r == -EFBIG ? "audit.max_bytes is reached and every segment is within audit.keep"
+                                     : strerror(-r));
     else if (lg->state != LOGGER_WRITING)
         logger_set_state(lg, LOGGER_WRITING, NULL);
 }
@@ -109,8 +110,9 @@ static size_t whole_lines(const struct logger *lg)
     return lf ? (size_t)(lf - lg->out) + 1 : 0;
 }
 
-/* After a write error. The torn line is written again, whole, in the next segment; should the cut fail too, its beginning stays
- * where it is, which verification knows (a torn line that is the beginning of the next segment's first). */
+/* After a write error. The torn line is written again, whole, in the next segment; should the cut fail too, its
+ * beginning stays where it is, which verification knows (a torn line that is the beginning of the next segment's
+ * first). */
 static int suspect_file(struct logger *lg, int error)
 {
     size_t whole = whole_lines(lg);
@@ -234,8 +236,8 @@ void logger_sync(struct logger *lg)
     if (r) {
         /* Part of a batch may stand in this file: it stays there, and the rest follows in the next. */
         logger_note(lg, "sync_failed", "critical",
-                    "fdatasync failed (%s); lines %llu to %llu may be lost to a power cut; a new segment goes on", strerror(-r),
-                    (unsigned long long)lg->synced_seq + 1, (unsigned long long)lg->written_seq);
+                    "fdatasync failed (%s); lines %llu to %llu may be lost to a power cut; a new segment goes on",
+                    strerror(-r), (unsigned long long)lg->synced_seq + 1, (unsigned long long)lg->written_seq);
         if (lg->out_done) {
             suspect_file(lg, -r);
         } else {

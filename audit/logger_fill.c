@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records -> lines. One record out of a ring gives exactly one line, also one that is wrong (a lifecycle line says so): the
- * count is what a restarted logger goes by. */
+ * Records -> lines. One record out of a ring gives exactly one line, also one that is wrong (a lifecycle line says so):
+ * the count is what a restarted logger goes by. */
 #include "audit/logger_impl.h"
 
 #include "base/clock.h"
@@ -21,8 +21,13 @@ static void append(struct logger *lg, const struct record *r, int64_t wall_us, s
                    unsigned worker)
 {
     event_ids_next(&lg->ids, wall_us > 0 ? (uint64_t)wall_us / 1000 : 0);
-    struct encode_head h = { .seq = lg->next_seq, .prev = lg->prev, .id = lg->ids.text, .wall_us = wall_us,
-                             .role = role, .has_worker = has_worker, .worker = worker };
+    struct encode_head h = { .seq = lg->next_seq,
+                             .prev = lg->prev,
+                             .id = lg->ids.text,
+                             .wall_us = wall_us,
+                             .role = role,
+                             .has_worker = has_worker,
+                             .worker = worker };
     if (!lg->out_n)
         lg->out_seq = lg->next_seq;
     size_t n = encode_line(r, &h, lg->out + lg->out_n);
@@ -71,7 +76,8 @@ static void append_checkpoint(struct logger *lg)
     record_set(&r, FIELD_COUNT, (struct record_value) { (const unsigned char *)&count, sizeof count, KIND_U64 });
     record_set(&r, FIELD_HEAD, text_value(head, sizeof head));
     if (oldest != UINT64_MAX)
-        record_set(&r, FIELD_OLDEST_OPEN, (struct record_value) { (const unsigned char *)&oldest, sizeof oldest, KIND_U64 });
+        record_set(&r, FIELD_OLDEST_OPEN,
+                   (struct record_value) { (const unsigned char *)&oldest, sizeof oldest, KIND_U64 });
     record_set(&r, FIELD_SIGNATURE, text_value(signature, CHECKPOINT_SIGNATURE_B64));
     append(lg, &r, clock_wall_us(), role_logger, false, 0);
     lg->since_checkpoint = 0;
@@ -125,8 +131,8 @@ static void ring_broken(struct logger *lg, struct logger_ring *r, const char *wh
 {
     r->broken = true;
     atomic_store(&r->reader.ring.head->blocked, 1);
-    logger_note(lg, "ring_broken", "critical", "%s %u: %s; its events are not read any more and it gets no new work", r->role,
-                r->index, why);
+    logger_note(lg, "ring_broken", "critical", "%s %u: %s; its events are not read any more and it gets no new work",
+                r->role, r->index, why);
 }
 
 static void append_bad(struct logger *lg, struct logger_ring *r, size_t n, int64_t now_us)

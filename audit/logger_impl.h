@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The logger's inside, shared by its files: logger.c (rings, loop, timers), logger_fill.c (records -> lines), logger_disk.c
- * (lines -> file, sync, rotation, pruning, anchor), logger_start.c (where the last run ended).
+ * The logger's inside, shared by its files: logger.c (rings, loop, timers), logger_fill.c (records -> lines),
+ * logger_disk.c (lines -> file, sync, rotation, pruning, anchor), logger_start.c (where the last run ended).
  *
- * One batch at a time: lines are encoded and chained into `out`; then the whole of it is written, and only then the room is
- * given back to the rings. A batch holds at most one contiguous run of lines per ring; its length and first seq stand in the
- * ring while it is being written, so that a logger killed in between leaves enough for its successor to go on exactly. */
+ * One batch at a time: lines are encoded and chained into `out`; then the whole of it is written, and only then the
+ * room is given back to the rings. A batch holds at most one contiguous run of lines per ring; its length and first seq
+ * stand in the ring while it is being written, so that a logger killed in between leaves enough for its successor to go
+ * on exactly. */
 #ifndef AUDIT_LOGGER_IMPL_H
 #define AUDIT_LOGGER_IMPL_H
 
@@ -42,7 +43,7 @@ struct logger_ring {
     struct ring_reader reader;
     char role[16];
     unsigned index, generation;
-    bool worker; /* its role is `worker`: its index goes into the line */
+    bool worker;    /* its role is `worker`: its index goes into the line */
     uint32_t types; /* bit per event_type that this role may emit */
     int done_fd;
     bool dying, broken;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the last run ended. The newest segment may end in half a line (a crash) or in zeros (a power cut): what follows its
- * last whole line is moved to FILE.torn and said. Then the lines since the last checkpoint, or since the oldest open without a
- * close where that is older, are read again: for the opens nobody closed, and to see that they fit each other and the anchor.
+ * Where the last run ended. The newest segment may end in half a line (a crash) or in zeros (a power cut): what follows
+ * its last whole line is moved to FILE.torn and said. Then the lines since the last checkpoint, or since the oldest
+ * open without a close where that is older, are read again: for the opens nobody closed, and to see that they fit each
+ * other and the anchor.
  *
- * What does not fit (a cut tail, a missing segment or anchor, a changed line) must not stop the service, and must not be
- * forgotten: the chain goes on, and a `chain_broken` line in it makes every later verification fail. Where lines
- * are missing the new ones go on behind the anchor, so that the hole stays visible in the numbers too. */
+ * What does not fit (a cut tail, a missing segment or anchor, a changed line) must not stop the service, and must not
+ * be forgotten: the chain goes on, and a `chain_broken` line in it makes every later verification fail. Where lines are
+ * missing the new ones go on behind the anchor, so that the hole stays visible in the numbers too. */
 #include "audit/logger_impl.h"
 
 #include "base/clock.h"
@@ -240,9 +241,8 @@ static void put_json(struct event *e, enum event_field f, const json_t *v)
             event_put_u64(e, f, (uint64_t)json_integer_value(v));
         break;
     case KIND_LIST:
-        json_array_foreach (v, i, element)
-            if (json_is_string(element))
-                event_add(e, f, str_of(json_string_value(element), json_string_length(element)));
+        json_array_foreach(v, i, element) if (json_is_string(element))
+            event_add(e, f, str_of(json_string_value(element), json_string_length(element)));
         break;
     case KIND_BOOL:
     case KIND_RAW:
@@ -442,6 +442,7 @@ int logger_start(struct logger *lg, struct err *err)
     lg->stats.seq = lg->written_seq;
     memcpy(lg->written_head, lg->prev, sizeof lg->written_head);
     if (st.broken[0])
-        logger_note(lg, "chain_broken", "critical", "%s: verification fails from here on, for as long as this line is kept", st.broken);
+        logger_note(lg, "chain_broken", "critical",
+                    "%s: verification fails from here on, for as long as this line is kept", st.broken);
     return 0;
 }

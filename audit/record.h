@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * record: one encoded event read back. The bytes come from memory that a possibly broken writer shares, so the caller
- * copies them out first; decoding then checks every length, kind and field, and a record that is wrong anywhere is wrong
- * as a whole. Values are borrowed from the copy. */
+ * copies them out first; decoding then checks every length, kind and field, and a record that is wrong anywhere is
+ * wrong as a whole. Values are borrowed from the copy. */
 #ifndef AUDIT_RECORD_H
 #define AUDIT_RECORD_H
 
@@ -17,8 +17,8 @@ struct record {
     enum event_type type;
     uint16_t flags; /* enum event_flag */
     int64_t wall_us;
-    uint64_t present[2];                    /* one bit per field */
-    struct record_value v[FIELD_COUNT_OF];  /* valid only where present */
+    uint64_t present[2];                   /* one bit per field */
+    struct record_value v[FIELD_COUNT_OF]; /* valid only where present */
 };
 
 /* False: not a record. Fields that only the logger may set (role, worker, cut, and a checkpoint's) are passed over. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ring: the shared memory between one writer (sink.h) and the logger: a size-sealed memfd, one page of head and a data area
- * that both ends map twice in a row, so that every record is contiguous and there is no wrap marker to get wrong.
- * A record is u32 length, u32 magic, the encoded event, padding to 8. It is "taken" by one release store of write_pos after
- * its bytes are in place: a writer killed at any instant has taken it or not, and a later reader finds it.
+ * ring: the shared memory between one writer (sink.h) and the logger: a size-sealed memfd, one page of head and a data
+ * area that both ends map twice in a row, so that every record is contiguous and there is no wrap marker to get wrong.
+ * A record is u32 length, u32 magic, the encoded event, padding to 8. It is "taken" by one release store of write_pos
+ * after its bytes are in place: a writer killed at any instant has taken it or not, and a later reader finds it.
  *
- * Positions are byte counts that only grow. The reader trusts nothing it finds here: it keeps its own position, copies a
- * record out before looking at it, and reads a length once. Everything in the head may be scribbled on by the writer; what
- * that can harm is only its own records. */
+ * Positions are byte counts that only grow. The reader trusts nothing it finds here: it keeps its own position, copies
+ * a record out before looking at it, and reads a length once. Everything in the head may be scribbled on by the writer;
+ * what that can harm is only its own records. */
 #ifndef AUDIT_RING_H
 #define AUDIT_RING_H
 
@@ -26,22 +26,22 @@ enum {
     RING_MIN_BYTES = 64 * 1024,
     RING_MAX_BYTES = 1 << 30,
     RING_FRAME = 8,
-    /* What each open keeps free for its close. A close that finds no more room than that is squeezed into it (sink.c); the
-     * logger fills in what the open said. */
+    /* What each open keeps free for its close. A close that finds no more room than that is squeezed into it (sink.c);
+     * the logger fills in what the open said. */
     RING_CLOSE_RESERVE = 512,
 };
 
 struct ring_head {
     uint32_t magic, version;
-    uint64_t bytes; /* of the data area, a power of two */
+    uint64_t bytes;                         /* of the data area, a power of two */
     alignas(64) _Atomic uint64_t write_pos; /* the writer's */
     _Atomic uint64_t want_sync;             /* the writer's: touch done_fd when synced past this */
     _Atomic uint32_t want_room;             /* the writer's: touch done_fd once room or leave to write is back */
     alignas(64) _Atomic uint64_t read_pos;  /* the logger's: up to here it is in the file */
     _Atomic uint64_t synced_pos;            /* the logger's: up to here it survives a power cut */
     _Atomic uint32_t blocked;               /* the logger's: take no new work */
-    /* The logger's notes to its own successor: the sequence number at which it first read this ring, and the lines that it was
-     * about to write, so that a restarted logger neither loses a record nor writes one twice. */
+    /* The logger's notes to its own successor: the sequence number at which it first read this ring, and the lines that
+     * it was about to write, so that a restarted logger neither loses a record nor writes one twice. */
     _Atomic uint32_t pend_n;
     _Atomic uint64_t pend_seq;
     _Atomic uint64_t first_seq;

@@ -20,8 +20,8 @@ void segment_name_put(uint64_t first_seq, int64_t start_us, char out[SEGMENT_NAM
 {
     char ts[28];
     clock_format_us(start_us, ts); /* 2026-01-01T00:10:00.… -> 20260101T001000Z */
-    snprintf(out, SEGMENT_NAME_MAX, "%0*llu-%.4s%.2s%.2sT%.2s%.2s%.2sZ.jsonl", SEQ_DIGITS, (unsigned long long)first_seq,
-             ts, ts + 5, ts + 8, ts + 11, ts + 14, ts + 17);
+    snprintf(out, SEGMENT_NAME_MAX, "%0*llu-%.4s%.2s%.2sT%.2s%.2s%.2sZ.jsonl", SEQ_DIGITS,
+             (unsigned long long)first_seq, ts, ts + 5, ts + 8, ts + 11, ts + 14, ts + 17);
 }
 
 bool segment_name_parse(struct str name, struct segment *ret)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * segment: the files of the log, FIRSTSEQ-TIME.jsonl, whose names sort in the order of their lines; one is written at its
- * end, the others never again. Blocks are allocated ahead of the end (fallocate, size kept), so that a full disk is met while
- * there is still room for the closes of what is open. Knows files, not lines. */
+ * segment: the files of the log, FIRSTSEQ-TIME.jsonl, whose names sort in the order of their lines; one is written at
+ * its end, the others never again. Blocks are allocated ahead of the end (fallocate, size kept), so that a full disk is
+ * met while there is still room for the closes of what is open. Knows files, not lines. */
 #ifndef AUDIT_SEGMENT_H
 #define AUDIT_SEGMENT_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The writer's side of ring.h. No lost wake-up: the writer stores write_pos and then looks at `sleeping`; the logger sets
- * `sleeping` and then looks at write_pos; a full fence stands between the two steps on both sides, so at least one of them
- * sees the other's store. The same pattern guards want_sync and want_room. */
+ * The writer's side of ring.h. No lost wake-up: the writer stores write_pos and then looks at `sleeping`; the logger
+ * sets `sleeping` and then looks at write_pos; a full fence stands between the two steps on both sides, so at least one
+ * of them sees the other's store. The same pattern guards want_sync and want_room. */
 #include "audit/sink.h"
 
 #include "audit/ring.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The last lines, and new ones as they come. What is printed is safe for a terminal whatever stands in the files: the logger
- * writes printable ASCII only, but these bytes may have been changed since, so nothing else passes. */
+ * The last lines, and new ones as they come. What is printed is safe for a terminal whatever stands in the files: the
+ * logger writes printable ASCII only, but these bytes may have been changed since, so nothing else passes. */
 #include "audit/line.h"
 #include "audit/segment.h"
 #include "audit/verify.h"
@@ -34,7 +34,8 @@ static void print_value(FILE *out, const json_t *v)
     if (json_is_string(v)) {
         print_safe(out, str_of(json_string_value(v), json_string_length(v)));
     } else if (json_is_array(v)) {
-        json_array_foreach (v, i, element) {
+        json_array_foreach(v, i, element)
+        {
             if (i)
                 putc(',', out);
             print_value(out, json_is_array(element) ? NULL : element);
@@ -62,7 +63,7 @@ static void print_member(FILE *out, const json_t *root, const char *before, cons
 
 static bool in_headline(const char *key)
 {
-    static const char *const keys[] = { "v",      "seq",  "prev", "ts",   "id",     "type",    "agent", "conn_id",
+    static const char *const keys[] = { "v",      "seq",    "prev", "ts",   "id",   "type",    "agent",  "conn_id",
                                         "method", "scheme", "host", "port", "path", "verdict", "status", "role" };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(keys[i], key))
@@ -91,7 +92,8 @@ static void print_readable(FILE *out, struct str line)
     print_member(out, root, has(root, "scheme") ? "://" : " ", "host");
     print_member(out, root, ":", "port");
     print_member(out, root, "", "path");
-    json_object_foreach (root, key, value) {
+    json_object_foreach(root, key, value)
+    {
         if (in_headline(key) || !has(root, key))
             continue;
         putc(' ', out);
@@ -115,7 +117,8 @@ static void print_line(FILE *out, struct str line, bool json)
 
 /* --- where to begin --- */
 
-/* The offset at which the last `want` whole lines begin; *ret_found says how many there are from there (at most want). */
+/* The offset at which the last `want` whole lines begin; *ret_found says how many there are from there (at most want).
+ */
 static int offset_from_end(int fd, uint64_t size, size_t want, uint64_t *ret_offset, size_t *ret_found)
 {
     char *p = malloc(WINDOW);
@@ -195,36 +198,46 @@ static int tail_start(struct tail *t, size_t n, struct err *err)
     return rc;
 }
 
-/* 1: now reading the segment after the current one; 0: there is none; -1. */
-static int tail_next(struct tail *t, struct err *err)
+/* Name of the segment after the current one; empty: there is none. */
+static int tail_peek(struct tail *t, char ret[SEGMENT_NAME_MAX], struct err *err)
 {
     struct segment_list l;
     if (segment_list_read(t->dir_fd, (unsigned)-1, &l, err))
         return -1;
-    int rc = 0;
-    for (size_t i = 0; i < l.n && !rc; i++)
+    ret[0] = 0;
+    for (size_t i = 0; i < l.n && !ret[0]; i++)
         if (t->fd < 0 || strcmp(l.v[i].name, t->name) > 0)
-            rc = tail_open(t, l.v[i].name, 0, err) ? -1 : 1;
+            memcpy(ret, l.v[i].name, SEGMENT_NAME_MAX);
     segment_list_done(&l);
-    return rc;
+    return 0;
+}
+
+/* Prints what is there; -1 when it cannot be read. */
+static int tail_drain(struct tail *t, bool json, FILE *out, struct err *err)
+{
+    struct str line;
+    enum line_result r;
+    if (t->fd < 0)
+        return 0;
+    while ((r = line_next(&t->reader, &line)) == LINE_OK)
+        print_line(out, line, json);
+    if (r == LINE_ERROR || r == LINE_TOO_LONG)
+        return err_set(err, "%s:%llu: cannot be read", t->name, (unsigned long long)t->reader.number + 1);
+    return 0;
 }
 
 static int tail_run(struct tail *t, bool follow, bool json, FILE *out, const volatile bool *stop, struct err *err)
 {
-    struct str line;
+    char next[SEGMENT_NAME_MAX];
     while (!stop || !*stop) {
-        enum line_result r = t->fd >= 0 ? line_next(&t->reader, &line) : LINE_END;
-        if (r == LINE_OK) {
-            print_line(out, line, json);
+        /* The next segment is looked for first: once it is there, the current one is complete. */
+        if (tail_peek(t, next, err) || tail_drain(t, json, out, err))
+            return -1;
+        if (next[0]) {
+            if (tail_open(t, next, 0, err))
+                return -1;
             continue;
         }
-        if (r == LINE_ERROR || r == LINE_TOO_LONG)
-            return err_set(err, "%s:%llu: cannot be read", t->name, (unsigned long long)t->reader.number + 1);
-        int next = tail_next(t, err);
-        if (next < 0)
-            return -1;
-        if (next)
-            continue;
         if (fflush(out) || ferror(out))
             return err_set_errno(err, "output");
         if (!follow)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One pass in order of the lines. A changed line shows at its successor, whose prev is not its hash: the successor's own
- * successor tells which of the two was changed. */
+ * One pass in order of the lines. A changed line shows at its successor, whose prev is not its hash: the successor's
+ * own successor tells which of the two was changed. */
 #include "audit/verify.h"
 
 #include "audit/line.h"
@@ -13,6 +13,13 @@
 #include <unistd.h>
 
 enum { TRIES = 3 };
+
+struct suspect {
+    uint64_t seq; /* 0: none */
+    uint64_t number;
+    char file[SEGMENT_NAME_MAX];
+    char hash[64];
+};
 
 struct verify {
     const char *anchor_file;
@@ -27,6 +34,7 @@ struct verify {
     char prev[64];
     uint64_t since_checkpoint;
     bool anchor_seen;
+    struct suspect suspect;
     char torn[LINE_MAX_BYTES]; /* the unfinished end of the last segment read */
     size_t torn_n;
     size_t torn_segment;
@@ -53,6 +61,11 @@ static bool bad(struct verify *v, uint64_t seq, const char *file, uint64_t line,
     return false;
 }
 
+static uint64_t expected_seq(const struct verify *v)
+{
+    return v->next_seq ? v->next_seq : v->anchor_result == ANCHOR_OK ? v->anchor.first_seq : 1;
+}
+
 /* --- one line --- */
 
 static bool check_first(struct verify *v, const struct line_head *h, const char *file)
@@ -69,30 +82,37 @@ static bool check_first(struct verify *v, const struct line_head *h, const char 
     return true; /* older than first: pruning announced its end and has not reached it */
 }
 
-/* The line at r does not link to the one before: the next line says which of the two is not the original. */
-static bool bad_link(struct verify *v, struct line_reader *r, const char *file, const struct line_head *h,
-                     struct str line)
+/* Line `seq` does not link to the one before: which of the two is not the original? The line after tells, or the
+ * anchor. */
+static void suspect_link(struct verify *v, uint64_t seq, const char *file, uint64_t number, struct str line)
 {
-    char own[64];
-    uint64_t seq = h->seq, number = r->number;
-    struct line_head after;
-    struct str next;
-    line_hash(line, own);
-    bool intact = line_next(r, &next) == LINE_OK && line_parse(next, &after) && !memcmp(after.prev.p, own, 64);
+    v->suspect = (struct suspect) { .seq = seq, .number = number };
+    snprintf(v->suspect.file, sizeof v->suspect.file, "%s", file);
+    line_hash(line, v->suspect.hash);
+}
+
+/* intact: the line at which the link broke is the original, so the one before it is not. */
+static bool settle_suspect(struct verify *v, bool intact)
+{
+    const struct suspect s = v->suspect;
+    v->suspect.seq = 0;
     if (intact)
-        return bad(v, seq - 1, file, number > 1 ? number - 1 : number, "line %llu was changed: its hash is not the prev of line %llu",
-                   (unsigned long long)seq - 1, (unsigned long long)seq);
-    return bad(v, seq, file, number, "line %llu was changed: its prev is not the hash of line %llu", (unsigned long long)seq,
-               (unsigned long long)seq - 1);
+        return bad(v, s.seq - 1, s.file, s.number > 1 ? s.number - 1 : s.number,
+                   "line %llu was changed: its hash is not the prev of line %llu", (unsigned long long)s.seq - 1,
+                   (unsigned long long)s.seq);
+    return bad(v, s.seq, s.file, s.number, "line %llu was changed: its prev is not the hash of line %llu",
+               (unsigned long long)s.seq, (unsigned long long)s.seq - 1);
 }
 
 static bool check_checkpoint(struct verify *v, const struct line_head *h, const char *file, uint64_t number)
 {
     uint64_t count;
     struct str head = line_member(h->rest, "head");
-    if (!line_member_u64(h->rest, "count", &count) || count != h->seq - 1 || head.n != 64 || memcmp(head.p, h->prev.p, 64) ||
+    if (!line_member_u64(h->rest, "count", &count) || count != h->seq - 1 || head.n != 64 ||
+        memcmp(head.p, h->prev.p, 64) ||
         !checkpoint_verify(v->key, h->seq, count, head, line_member(h->rest, "signature")))
-        return bad(v, h->seq, file, number, "checkpoint %llu is not signed by this log's key", (unsigned long long)h->seq);
+        return bad(v, h->seq, file, number, "checkpoint %llu is not signed by this log's key",
+                   (unsigned long long)h->seq);
     v->since_checkpoint = 0;
     v->ret->checkpoints++;
     return true;
@@ -102,19 +122,24 @@ static bool check_line(struct verify *v, struct line_reader *r, const char *file
 {
     struct line_head h;
     uint64_t expect = v->next_seq;
-    if (!line_parse(line, &h))
-        return bad(v, expect ? expect : 1, file, r->number, "no line of this log where line %llu is expected",
-                   (unsigned long long)(expect ? expect : 1));
+    bool parsed = line_parse(line, &h);
+    if (v->suspect.seq)
+        return settle_suspect(v, parsed && !memcmp(h.prev.p, v->suspect.hash, 64));
+    if (!parsed)
+        return bad(v, expected_seq(v), file, r->number, "no line of this log where line %llu is expected",
+                   (unsigned long long)expected_seq(v));
     if (!expect && !check_first(v, &h, file))
         return false;
     if (expect && h.seq > expect)
-        return bad(v, expect, file, r->number, "line %llu is expected, got %llu: missing or moved", (unsigned long long)expect,
-                   (unsigned long long)h.seq);
+        return bad(v, expect, file, r->number, "line %llu is expected, got %llu: missing or moved",
+                   (unsigned long long)expect, (unsigned long long)h.seq);
     if (expect && h.seq < expect)
-        return bad(v, expect, file, r->number, "line %llu is expected, got %llu: repeated or moved", (unsigned long long)expect,
-                   (unsigned long long)h.seq);
-    if (expect && memcmp(h.prev.p, v->prev, 64))
-        return bad_link(v, r, file, &h, line);
+        return bad(v, expect, file, r->number, "line %llu is expected, got %llu: repeated or moved",
+                   (unsigned long long)expect, (unsigned long long)h.seq);
+    if (expect && memcmp(h.prev.p, v->prev, 64)) {
+        suspect_link(v, h.seq, file, r->number, line);
+        return true;
+    }
     v->next_seq = h.seq + 1;
     line_hash(line, v->prev);
     v->ret->lines++;
@@ -148,7 +173,8 @@ static bool check_torn(struct verify *v, struct str line, const char *file)
     v->torn_n = 0;
     if (line.n >= n && !memcmp(line.p, v->torn, n))
         return true;
-    return bad(v, v->next_seq, v->list.v[v->torn_segment].name, 0, "its last line is cut and does not go on in %s", file);
+    return bad(v, expected_seq(v), v->list.v[v->torn_segment].name, 0, "its last line is cut and does not go on in %s",
+               file);
 }
 
 static int check_segment(struct verify *v, size_t i, struct err *err)
@@ -175,7 +201,7 @@ static int check_segment(struct verify *v, size_t i, struct err *err)
     if (good && result == LINE_ERROR) {
         rc = err_set_errno(err, "%s", file);
     } else if (good && result == LINE_TOO_LONG) {
-        bad(v, v->next_seq, file, r.number + 1, "a line of more than %d bytes", LINE_MAX_BYTES);
+        bad(v, expected_seq(v), file, r.number + 1, "a line of more than %d bytes", LINE_MAX_BYTES);
     } else if (good && result == LINE_TORN) {
         v->torn_n = line.n < sizeof v->torn ? line.n : sizeof v->torn;
         v->torn_segment = i;
@@ -193,13 +219,15 @@ static void check_end(struct verify *v)
 {
     const struct anchor *a = &v->anchor;
     uint64_t last = v->next_seq ? v->next_seq - 1 : 0;
+    if (v->suspect.seq)
+        settle_suspect(v, a->seq != v->suspect.seq || !memcmp(a->head, v->suspect.hash, 64));
     if (v->anchor_result == ANCHOR_NONE)
         bad(v, 0, v->anchor_file, 0, "the anchor is missing");
     else if (v->anchor_result == ANCHOR_BAD)
         bad(v, 0, v->anchor_file, 0, "the anchor is not signed by this log's key");
     else if (a->seq > last)
-        bad(v, last + 1, v->list.n ? v->list.v[v->list.n - 1].name : "the log", 0, "lines %llu to %llu are missing at the end",
-            (unsigned long long)last + 1, (unsigned long long)a->seq);
+        bad(v, last + 1, v->list.n ? v->list.v[v->list.n - 1].name : "the log", 0,
+            "lines %llu to %llu are missing at the end", (unsigned long long)last + 1, (unsigned long long)a->seq);
     else if (a->seq && !v->anchor_seen)
         bad(v, a->seq, v->anchor_file, 0, "line %llu, which the anchor names, is missing", (unsigned long long)a->seq);
 }
@@ -209,6 +237,7 @@ static int verify_once(struct verify *v, struct err *err)
     *v->ret = (struct verify_result) { .ok = true };
     v->next_seq = v->since_checkpoint = v->torn_n = 0;
     v->anchor_seen = v->vanished = false;
+    v->suspect.seq = 0;
     v->anchor_result = anchor_read(v->key, AT_FDCWD, v->anchor_file, &v->anchor, err);
     if (v->anchor_result == ANCHOR_ERROR)
         return -1;
