@@ -84,14 +84,17 @@ static inline void lab_on_accept(struct watch *w, uint32_t revents)
         close(fd);
 }
 
+static const char *lab_scheme = ""; /* or "tcp://" */
+
 /* The head of every test's configuration; `more` holds resolver.hosts …, and rules. %u: the DNS servers' ports. */
 static inline void lab_yaml(struct lab *lab, char out[8192], const char *top, const char *rules)
 {
     char upstreams[128];
     if (lab->servers[1].loop)
-        snprintf(upstreams, sizeof upstreams, "127.0.0.1:%u, 127.0.0.1:%u", lab->servers[0].port, lab->servers[1].port);
+        snprintf(upstreams, sizeof upstreams, "%s127.0.0.1:%u, 127.0.0.1:%u", lab_scheme, lab->servers[0].port,
+                 lab->servers[1].port);
     else
-        snprintf(upstreams, sizeof upstreams, "127.0.0.1:%u", lab->servers[0].port);
+        snprintf(upstreams, sizeof upstreams, "%s127.0.0.1:%u", lab_scheme, lab->servers[0].port);
     int n = snprintf(
         out, 8192,
         "version: 1\nstate_dir: state\n%s\n"
@@ -120,11 +123,24 @@ static inline void lab_connect(struct lab *lab, size_t ring_bytes)
     assert_int_equal(dial_client_connect(lab->client, pair[1], &err), 0);
 }
 
-/* `rules` may hold %PORT% for the listener's port. second: a second scripted server. */
+/* Replaces %PORT% by the listener's port. */
+static inline void lab_expand(const struct lab *lab, const char *from, char out[4096])
+{
+    size_t n = 0;
+    for (const char *at; *from && n < 4096; from = at ? at + 6 : from + strlen(from)) {
+        at = strstr(from, "%PORT%");
+        n += (size_t)snprintf(out + n, 4096 - n, "%.*s", at ? (int)(at - from) : (int)strlen(from), from);
+        if (at && n < 4096)
+            n += (size_t)snprintf(out + n, 4096 - n, "%u", lab->port);
+    }
+    assert_true(n < 4096);
+}
+
+/* `top` and `rules` may hold %PORT% for the listener's port. second: a second scripted server. */
 static inline void lab_start_with(struct lab *lab, const struct reply *script, size_t rows, const struct reply *second,
                                   size_t second_rows, const char *top, const char *rules)
 {
-    char yaml[8192], text[4096] = "";
+    char yaml[8192], text[4096] = "", head[4096] = "";
     memset(lab, 0, sizeof *lab);
     lab->fds_before = lab_fds();
     lab->loop = loop_new();
@@ -136,15 +152,9 @@ static inline void lab_start_with(struct lab *lab, const struct reply *script, s
     server_start(&lab->servers[0], lab->loop, "127.0.0.1", 0, script, rows);
     if (second)
         server_start(&lab->servers[1], lab->loop, "127.0.0.1", 0, second, second_rows);
-    for (const char *p = rules, *at; *p; p = at ? at + 6 : p + strlen(p)) {
-        at = strstr(p, "%PORT%");
-        size_t n = strlen(text);
-        snprintf(text + n, sizeof text - n, "%.*s", at ? (int)(at - p) : (int)strlen(p), p);
-        n = strlen(text);
-        if (at)
-            snprintf(text + n, sizeof text - n, "%u", lab->port);
-    }
-    lab_yaml(lab, yaml, top, text);
+    lab_expand(lab, rules, text);
+    lab_expand(lab, top, head);
+    lab_yaml(lab, yaml, head, text);
     lab->policy = lab_policy(yaml);
     lab_connect(lab, 1 << 18);
 }

@@ -547,6 +547,89 @@ static void test_observe(void **state)
     lab_stop(&lab);
 }
 
+/* Through a parent proxy: the target is judged as ever, the parent is dialled. */
+static void test_parent(void **state)
+{
+    (void)state;
+    static const struct reply script[] = {
+        A("proxy.corp.internal", 0, "@ A 127.0.0.3 60"),
+        A("in.a.test", 0, "@ A 10.9.9.9 60"),
+        NONE,
+        A(NULL, 0, "@ A 127.0.0.1 60"),
+    };
+    static const char web[] = "  - {name: never, hosts: [no.a.test], action: deny}\n"
+                              "  - {name: web, hosts: [\"*.a.test\"], allow_addresses: [127.0.0.0/8], action: allow}\n";
+    struct lab lab;
+    char want[64];
+    struct lab_dial d = { .host = "x.a.test", .rule = "web", .port = 443, .via_parent = true };
+
+    /* the parent resolves: the name stays here */
+    lab_start_with(&lab, ROWS(script), NULL, 0,
+                   "origin: {parent_proxy: {address: \"127.0.0.1:%PORT%\", resolve: parent}}", web);
+    struct lab_result r = lab_dial(&lab, &d);
+    snprintf(want, sizeof want, "127.0.0.1:%u", lab.port);
+    assert_int_equal(r.end, END_OK);
+    assert_string_equal(r.addr, want);
+    assert_int_equal(lab.servers[0].asked, 0);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { "no.a.test", "web", NULL, 443, 0, true }).end,
+                     END_HOST_DENIED);
+    lab_idle(&lab, 20);
+    assert_int_equal(lab.accepted, 1);
+    /* never ourselves, whoever wrote it down */
+    struct ip ip;
+    ip_parse(STR("127.0.0.1"), &ip);
+    resolver_set_own(lab.resolver, &(struct own_addresses) { &ip, &lab.port, 1 });
+    assert_int_equal(lab_dial(&lab, &d).end, END_ADDRESS_DENIED);
+    lab_stop(&lab);
+
+    /* we resolve, and vet: the target's addresses and the parent's name, which is special and nobody's rule */
+    lab_start_with(&lab, ROWS(script), NULL, 0,
+                   "origin: {parent_proxy: {address: \"proxy.corp.internal:%PORT%\", resolve: self}}", web);
+    r = lab_dial(&lab, &d);
+    snprintf(want, sizeof want, "127.0.0.3:%u", lab.port);
+    assert_int_equal(r.end, END_OK);
+    assert_string_equal(r.addr, want);
+    assert_int_equal(server_count(&lab.servers[0], "x.a.test"), 2);
+    assert_int_equal(server_count(&lab.servers[0], "proxy.corp.internal"), 2);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { "in.a.test", "web", NULL, 443, 0, true }).end,
+                     END_ADDRESS_DENIED);
+    lab_idle(&lab, 20);
+    assert_int_equal(lab.accepted, 1);
+    lab_stop(&lab);
+
+    /* none configured */
+    START(&lab, good);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { "x.a.test", "web", NULL, 0, 0, true }).end,
+                     END_ORIGIN_CONNECT);
+    lab_stop(&lab);
+}
+
+/* Servers that are asked over TCP only, alone and with one over UDP behind them. */
+static void test_tcp_upstream(void **state)
+{
+    (void)state;
+    static const struct reply failing[] = { { NULL, 0, 2, 0, NULL, NULL } };
+    static const struct reply script[] = { A("garbage.a.test", REPLY_GARBAGE, "@ A 127.0.0.1 60"),
+                                           A("case.a.test", REPLY_WRONG_CASE, "@ A 127.0.0.1 60"),
+                                           A(NULL, 0, "@ A 127.0.0.1 60"), NONE };
+    struct lab lab;
+    lab_scheme = "tcp://";
+    START(&lab, script);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "x.a.test", .rule = "web" }).end, END_OK);
+    assert_int_equal(lab.servers[0].asked_tcp, 2);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "garbage.a.test", .rule = "web" }).end,
+                     END_ORIGIN_DNS);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "case.a.test", .rule = "web" }).end, END_ORIGIN_DNS);
+    lab_stop(&lab);
+    lab_start_with(&lab, ROWS(failing), ROWS(good), "", rules);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "x.a.test", .rule = "web" }).end, END_OK);
+    assert_int_equal(lab.servers[0].asked, 2);
+    assert_int_equal(lab.servers[1].asked, 2);
+    lab_stop(&lab);
+    lab_scheme = "";
+    assert_int_equal(lab_fds(), lab.fds_before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -566,6 +649,8 @@ int main(void)
         cmocka_unit_test(test_aggregates),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_observe),
+        cmocka_unit_test(test_parent),
+        cmocka_unit_test(test_tcp_upstream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
