@@ -3,7 +3,10 @@
  * One walk over everything of the head that leaves: method, host name, target, header names and values. Every text is
  * seen as it came, with its %XX decoded, and in Authorization: Basic also as what the base64 says. Each placeholder
  * found is judged; a clean one becomes an item of the plan, the gravest fault of all the others decides (enum grave).
- * The walk always goes to the end, so that an agent cannot hide a grave fault behind a light one. */
+ * The walk always goes to the end, so that an agent cannot hide a grave fault behind a light one.
+ *
+ * A search costs more to start than to run, and heads are many short texts. So texts are first joined, with LF between
+ * them (no placeholder, value or form of one holds a LF), and the joined text is searched once. */
 #include "mint/swap.h"
 
 #include "mint/base64.h"
@@ -13,7 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BASIC_STACK = 768, LIVE_TOKEN_MIN = 8, LIVE_ANYWHERE_MIN = 16 };
+enum { BASIC_STACK = 768, LIVE_TOKEN_MIN = 8, LIVE_ANYWHERE_MIN = 16, JOIN_BYTES = 4000, JOIN_TEXTS = 96 };
+
+/* Not worth zeroing: written before it is read. */
+#define UNINITIALIZED __attribute__((uninitialized))
 
 /* From light to grave. */
 enum grave {
@@ -38,6 +44,13 @@ static const enum end grave_end[] = {
 /* Where the walk is. Of a header, only the field can be swapped. */
 enum place { PLACE_METHOD, PLACE_HOST, PLACE_TARGET, PLACE_NAME, PLACE_FIELD };
 
+struct text {
+    struct str s; /* in `joined`, or where it came from when it is too long for that */
+    enum place place;
+    bool basic; /* an Authorization field */
+    size_t field;
+};
+
 struct walk {
     const struct placeholder_table *t;
     const struct policy *p;
@@ -48,9 +61,15 @@ struct walk {
     enum grave grave;
     size_t shortest;         /* texts below it hold neither placeholder nor value */
     unsigned used[SWAP_MAX]; /* occurrences of plan->wanted[i] */
+    const struct field *fields;
+    /* where the walk is: */
     enum place place;
     size_t field;
     struct str name; /* of the field */
+    /* what is to be searched next: */
+    size_t njoined, ntexts;
+    char *joined;
+    struct text *texts;
 };
 
 static void where_put(const struct walk *w, char *out, size_t size)
@@ -168,34 +187,48 @@ static bool is_word(char c)
     return ascii_alpha(c) || ascii_digit(c);
 }
 
-/* A real value in what the agent itself sends. Short values (allow_short) are ordinary words all too often: they count
- * only as a word of their own, and the shortest not at all. */
-static void look_for_live(struct walk *w, struct str text)
+static void go_to(struct walk *w, const struct text *t)
 {
-    const struct lease_set *s = w->live;
-    struct needle_match m;
-    if (!s || !s->n || text.n < s->shortest)
-        return;
-    for (size_t from = 0; needles_find(s->needles, text, from, &m); from = m.at + 1) {
-        const struct lease_set_item *it = &s->items[m.id / LEASE_SET_FORMS];
-        size_t n = secret_size(it->lease->value);
-        bool word = m.id % LEASE_SET_FORMS == FORM_RAW && (m.at == 0 || !is_word(text.p[m.at - 1])) &&
-                    (m.at + m.n == text.n || !is_word(text.p[m.at + m.n]));
-        if (n < LIVE_ANYWHERE_MIN && !(n >= LIVE_TOKEN_MIN && word))
-            continue;
-        fault_note(w, GRAVE_EXFILTRATION, placeholder_find(w->t, it->placeholder));
-        return;
-    }
+    w->place = t->place;
+    w->field = t->field;
+    w->name = t->place == PLACE_FIELD ? w->fields[t->field].name : STR_NONE;
 }
 
-static void look_plain(struct walk *w, struct str text)
+/* The text that holds offset `at` of all. */
+static size_t text_at(const struct walk *w, struct str all, size_t at)
 {
-    struct placeholder_hit h;
-    for (size_t from = 0; placeholder_scan(w->t, text, from, &h); from = h.at + h.n) {
-        bool slot = w->place == PLACE_FIELD && is_whole(text, h.at, h.n);
-        judge(w, h.ph, str_sub(text, h.at, h.n), slot ? SLOT_HEADER : SLOT_NONE, h.at, h.n);
-    }
-    look_for_live(w, text);
+    size_t i = 0;
+    while (i + 1 < w->ntexts && at >= (size_t)(w->texts[i + 1].s.p - all.p))
+        i++;
+    return i;
+}
+
+/* A real value in what the agent itself sends. Short values (allow_short) are ordinary words all too often: they count
+ * only as a word of their own, and the shortest not at all. */
+static bool is_live_value(const struct lease_set *s, const struct needle_match *m, struct str text)
+{
+    size_t n = secret_size(s->items[m->id / LEASE_SET_FORMS].lease->value);
+    bool word = m->id % LEASE_SET_FORMS == FORM_RAW && (m->at == 0 || !is_word(text.p[m->at - 1])) &&
+                (m->at + m->n == text.n || !is_word(text.p[m->at + m->n]));
+    return n >= LIVE_ANYWHERE_MIN || (n >= LIVE_TOKEN_MIN && word);
+}
+
+static bool find_live(const struct walk *w, struct str text, struct needle_match *ret)
+{
+    const struct lease_set *s = w->live;
+    if (!s || !s->n || text.n < s->shortest)
+        return false;
+    for (size_t from = 0; needles_find(s->needles, text, from, ret); from = ret->at + 1)
+        if (is_live_value(s, ret, text))
+            return true;
+    return false;
+}
+
+static void look_for_live(struct walk *w, struct str text)
+{
+    struct needle_match m;
+    if (find_live(w, text, &m))
+        fault_note(w, GRAVE_EXFILTRATION, placeholder_find(w->t, w->live->items[m.id / LEASE_SET_FORMS].placeholder));
 }
 
 /* What only shows once %XX is decoded is never in its slot. */
@@ -214,15 +247,6 @@ static void look_decoded(struct walk *w, struct str text)
             judge(w, h.ph, str_sub(seen, h.at, h.n), SLOT_NONE, 0, 0);
     look_for_live(w, seen);
     percent_done(&p);
-}
-
-static void look(struct walk *w, enum place place, struct str text)
-{
-    w->place = place;
-    if (text.n < w->shortest)
-        return;
-    look_plain(w, text);
-    look_decoded(w, text);
 }
 
 /* The base64 text of "Basic …", or nothing. */
@@ -272,28 +296,92 @@ static void look_basic(struct walk *w, struct str value)
         free(room);
 }
 
+/* Searches the joined texts, or the one that is too long to be joined. */
+static void search(struct walk *w, struct str all)
+{
+    struct needle_match m;
+    if (w->live && w->grave < GRAVE_EXFILTRATION && find_live(w, all, &m)) {
+        const struct text *t = &w->texts[text_at(w, all, m.at)];
+        go_to(w, t);
+        look_for_live(w, t->s);
+    }
+    bool coded = str_find_char(all, '%') >= 0;
+    struct placeholder_hit h;
+    bool hit = placeholder_scan(w->t, all, 0, &h);
+    for (size_t i = 0; i < w->ntexts; i++) {
+        const struct text *t = &w->texts[i];
+        size_t from = (size_t)(t->s.p - all.p), to = from + t->s.n;
+        go_to(w, t);
+        for (; hit && h.at < to; hit = placeholder_scan(w->t, all, h.at + h.n, &h)) {
+            bool slot = t->place == PLACE_FIELD && is_whole(t->s, h.at - from, h.n);
+            judge(w, h.ph, str_sub(all, h.at, h.n), slot ? SLOT_HEADER : SLOT_NONE, h.at - from, h.n);
+        }
+        if (t->basic)
+            look_basic(w, t->s);
+        if (coded)
+            look_decoded(w, t->s);
+    }
+    w->njoined = w->ntexts = 0;
+}
+
+static void flush(struct walk *w)
+{
+    if (w->ntexts)
+        search(w, str_of(w->joined, w->njoined));
+}
+
+static void join(struct walk *w, enum place place, size_t field, struct str s)
+{
+    if (w->ntexts == JOIN_TEXTS || s.n >= JOIN_BYTES - w->njoined)
+        flush(w);
+    struct text *t = &w->texts[w->ntexts++];
+    *t = (struct text) { .s = s, .place = place, .field = field };
+    t->basic = place == PLACE_FIELD && w->fields[field].name.n == 13 &&
+               str_eq_nocase(w->fields[field].name, STR("authorization"));
+    if (s.n >= JOIN_BYTES) {
+        search(w, s);
+        return;
+    }
+    t->s.p = memcpy(w->joined + w->njoined, s.p, s.n);
+    w->joined[w->njoined + s.n] = '\n';
+    w->njoined += s.n + 1;
+}
+
+/* Most names and values are too short to hold anything. */
+static inline void look(struct walk *w, enum place place, size_t field, struct str s)
+{
+    if (s.n >= w->shortest)
+        join(w, place, field, s);
+}
+
 enum end swap_plan_make(const struct placeholder_table *t, const struct policy *p, const struct ask *ask,
                         struct str target, const struct field *fields, size_t nfields, const struct lease_set *live,
                         struct swap_plan *ret, struct swap_fault *fault)
 {
-    struct walk w = {
-        .t = t, .p = p, .ask = ask, .live = live, .plan = ret, .fault = fault, .shortest = placeholder_shortest(t)
-    };
+    char joined[JOIN_BYTES] UNINITIALIZED;
+    struct text texts[JOIN_TEXTS] UNINITIALIZED;
+    struct walk w = { .t = t,
+                      .p = p,
+                      .ask = ask,
+                      .live = live,
+                      .plan = ret,
+                      .fault = fault,
+                      .shortest = placeholder_shortest(t),
+                      .fields = fields,
+                      .joined = joined,
+                      .texts = texts };
     if (live && live->n && live->shortest < w.shortest)
         w.shortest = live->shortest;
     ret->n = ret->nwanted = 0;
     *fault = (struct swap_fault) { 0 };
-    look(&w, PLACE_METHOD, ask->method);
-    look(&w, PLACE_HOST, host_str(ask->host));
-    look(&w, PLACE_TARGET, target);
+    look(&w, PLACE_METHOD, 0, ask->method);
+    look(&w, PLACE_HOST, 0, host_str(ask->host));
+    look(&w, PLACE_TARGET, 0, target);
     for (size_t i = 0; i < nfields; i++) {
-        w.field = i;
-        w.name = fields[i].name;
-        look(&w, PLACE_NAME, fields[i].name);
-        look(&w, PLACE_FIELD, fields[i].value);
-        if (fields[i].name.n == 13 && str_eq_nocase(fields[i].name, STR("authorization")))
-            look_basic(&w, fields[i].value);
+        look(&w, PLACE_NAME, i, fields[i].name);
+        look(&w, PLACE_FIELD, i, fields[i].value);
     }
+    flush(&w);
     if (w.grave != GRAVE_NONE)
         ret->n = ret->nwanted = 0;
     return grave_end[w.grave];

@@ -481,6 +481,60 @@ static void test_too_many(void **state)
     policy_unref(&p);
 }
 
+/* Heads of many and of long texts: where a text is joined to others, and where it is searched alone. */
+static void test_long_heads(void **state)
+{
+    (void)state;
+    enum { FIELDS = 300, LONG = 5000 };
+    static char filler[LONG + 200];
+    struct field fields[FIELDS];
+    struct host host;
+    assert_int_equal(host_parse(STR("api.test"), &host, NULL), 0);
+    struct ask ask = {
+        .agent = f.coder, .scheme = SCHEME_HTTPS, .host = &host, .port = 443, .method = STR("GET"), .path = STR("/")
+    };
+    static const size_t lengths[] = { 20, 60, 500, 1900, 1999, 2000, 2001, 3900, 3999, 4000, 4001, LONG };
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (size_t at = 0; at < 160; at += 53) {
+            struct buf slot, wrong, coded;
+            struct swap_plan plan;
+            struct swap_fault fault;
+            buf_init(&slot, 8192);
+            buf_init(&wrong, 8192);
+            buf_init(&coded, 8192);
+            memset(filler, 'x', sizeof filler);
+            for (size_t i = 0; i < FIELDS; i++)
+                fields[i] = (struct field) { STR("x-y"), str_of(filler, i % 3 ? 21 : lengths[l]) };
+            buf_putf(&slot, "%.*s %.*s", (int)lengths[l], filler, STR_ARG(mark('g')));
+            buf_putf(&wrong, "%.*s%.*s", (int)lengths[l], filler, STR_ARG(mark('g')));
+            buf_putf(&coded, "%.*s%%67%.*s", (int)lengths[l], filler, STR_ARG(str_from(mark('g'), 1)));
+            fields[at] = (struct field) { STR("authorization"), buf_str(&slot) };
+            assert_int_equal(swap_plan_make(f.table, f.policy, &ask, STR("/"), fields, FIELDS, NULL, &plan, &fault),
+                             END_OK);
+            assert_int_equal(plan.n, 1);
+            assert_int_equal(plan.items[0].field, at);
+            assert_int_equal(plan.items[0].at, lengths[l] + 1);
+            fields[at + 50].value = buf_str(&wrong);
+            fields[at + 50].name = STR("x-wrong");
+            assert_int_equal(swap_plan_make(f.table, f.policy, &ask, STR("/"), fields, FIELDS, NULL, &plan, &fault),
+                             END_PLACEHOLDER_WRONG_SLOT);
+            assert_string_equal(fault.where, "header x-wrong");
+            fields[at + 50].value = buf_str(&coded);
+            assert_int_equal(swap_plan_make(f.table, f.policy, &ask, STR("/"), fields, FIELDS, NULL, &plan, &fault),
+                             END_PLACEHOLDER_WRONG_SLOT);
+            assert_string_equal(fault.where, "header x-wrong");
+            /* two halves in two fields are no placeholder */
+            fields[at + 50].value = str_sub(mark('g'), 0, 20);
+            fields[at + 51].value = str_from(mark('g'), 20);
+            assert_int_equal(swap_plan_make(f.table, f.policy, &ask, STR("/"), fields, FIELDS, NULL, &plan, &fault),
+                             END_OK);
+            assert_int_equal(plan.n, 1);
+            buf_done(&slot);
+            buf_done(&wrong);
+            buf_done(&coded);
+        }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -502,10 +556,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_base64),
-        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_values),     cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_too_many), cmocka_unit_test(test_long_heads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
