@@ -5,6 +5,11 @@
 #include "audit/encode.h"
 
 #include "base/clock.h"
+#include "base/log.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* --- numbers and strings --- */
 
@@ -109,11 +114,6 @@ static size_t put_special(char **out, const unsigned char *p, size_t n)
     return len;
 }
 
-static bool plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-}
-
 #define ONES        UINT64_C(0x0101010101010101)
 #define HIGHS       UINT64_C(0x8080808080808080)
 #define LESS(x, n)  (((x)-ONES * (n)) & ~(x))
@@ -121,29 +121,57 @@ static bool plain(unsigned char c)
 /* A high bit in each byte of x that needs an escape; exact for the lowest one, which is all that is asked. */
 #define SPECIAL(x) ((LESS(x, 0x20u) | EQUAL(x, 0x22u) | EQUAL(x, 0x5cu) | EQUAL(x, 0x7fu) | (x)) & HIGHS)
 
+/* Copies the bytes before the first that needs an escape, at most n, and perhaps more behind them; how many. */
+static size_t copy_plain(char *out, const unsigned char *p, size_t n)
+{
+    size_t at = 0;
+#ifdef __SSE2__
+    const __m128i space = _mm_set1_epi8(0x20), quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'),
+                  del = _mm_set1_epi8(0x7f);
+    for (; n - at >= 16; at += 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + at));
+        _mm_storeu_si128((__m128i *)(void *)(out + at), x);
+        /* signed: below a space are the controls and every byte from 0x80 up */
+        __m128i special = _mm_or_si128(_mm_or_si128(_mm_cmplt_epi8(x, space), _mm_cmpeq_epi8(x, del)),
+                                       _mm_or_si128(_mm_cmpeq_epi8(x, quote), _mm_cmpeq_epi8(x, slash)));
+        unsigned mask = (unsigned)_mm_movemask_epi8(special);
+        if (mask)
+            return at + (unsigned)__builtin_ctz(mask);
+    }
+#endif
+    for (uint64_t x, special; at < n; at += 8) {
+        size_t left = n - at;
+        if (left >= 8) {
+            memcpy(&x, p + at, 8);
+        } else { /* the last few, without reading past them; padded with spaces */
+            uint32_t low = 0, high = 0;
+            if (left >= 4) {
+                memcpy(&low, p + at, 4);
+                memcpy(&high, p + n - 4, 4);
+                x = low | (uint64_t)high << (8 * (left - 4));
+            } else {
+                x = p[at] | (uint64_t)p[at + left / 2] << (8 * (left / 2)) | (uint64_t)p[n - 1] << (8 * (left - 1));
+            }
+            x |= ONES * 0x20u << (8 * left);
+        }
+        memcpy(out + at, &x, 8);
+        special = SPECIAL(x);
+        if (special)
+            return at + (size_t)__builtin_ctzll(special) / 8;
+    }
+    return n;
+}
+
 char *encode_string(char *out, struct str s)
 {
     const unsigned char *p = (const unsigned char *)s.p, *end = p + s.n;
     *out++ = '"';
     while (p < end) {
-        if (end - p >= 8) {
-            uint64_t x;
-            memcpy(&x, p, 8);
-            memcpy(out, &x, 8);
-            uint64_t special = SPECIAL(x);
-            if (!special) {
-                p += 8;
-                out += 8;
-                continue;
-            }
-            size_t k = (size_t)__builtin_ctzll(special) / 8;
-            p += k;
-            out += k;
-        } else if (plain(*p)) {
-            *out++ = (char)*p++;
-            continue;
-        }
-        p += put_special(&out, p, (size_t)(end - p));
+        size_t n = copy_plain(out, p, (size_t)(end - p));
+        p += n;
+        out += n;
+        if (p < end)
+            p += put_special(&out, p, (size_t)(end - p));
     }
     *out++ = '"';
     return out;
@@ -151,9 +179,10 @@ char *encode_string(char *out, struct str s)
 
 /* --- keys --- */
 
+enum { KEY_MAX = 32 };
 struct key {
-    char first[48]; /* `,"tls":{"version":`: opens its object */
-    char next[32];  /* `,"version":` */
+    char first[KEY_MAX]; /* `,"tls":{"version":`: opens its object */
+    char next[KEY_MAX];  /* `,"version":` */
     uint8_t first_n, next_n;
     uint8_t group; /* 0: not nested; else number of its object */
 };
@@ -161,8 +190,17 @@ static struct key keys[FIELD_COUNT_OF];
 static uint8_t clash[FIELD_COUNT_OF]; /* a plain field that bears an object's name (ms): number of that object */
 static bool keys_made;
 
+/* Always as many bytes as a key may have: a copy of constant size is two moves, one of n bytes a call. What is too much
+ * is overwritten by what follows (ENCODE_LINE_MAX has the room). */
+static char *put_key(char *out, const struct key *k, bool opens_object)
+{
+    memcpy(out, opens_object ? k->first : k->next, KEY_MAX);
+    return out + (opens_object ? k->first_n : k->next_n);
+}
+
 static uint8_t key_append(char *to, size_t at, struct str s)
 {
+    MUST(at + s.n <= KEY_MAX);
     memcpy(to + at, s.p, s.n);
     return (uint8_t)(at + s.n);
 }
@@ -248,6 +286,23 @@ static char *put_value(char *out, enum event_field f, const struct record_value 
 
 /* --- the line --- */
 
+/* The seconds change rarely: only the six digits behind them are made each time. */
+static char *put_ts(char *out, int64_t wall_us)
+{
+    static int64_t cached_s = -1;
+    static char cached[28];
+    if (wall_us < 0 || wall_us / 1000000 != cached_s) {
+        clock_format_us(wall_us, cached);
+        cached_s = wall_us < 0 ? -1 : wall_us / 1000000;
+    }
+    unsigned us = wall_us < 0 ? 0 : (unsigned)(wall_us % 1000000);
+    memcpy(out, cached, 27);
+    memcpy(out + 20, digit_pairs + us / 10000 * 2, 2);
+    memcpy(out + 22, digit_pairs + us / 100 % 100 * 2, 2);
+    memcpy(out + 24, digit_pairs + us % 100 * 2, 2);
+    return out + 27;
+}
+
 static char *put_head(char *out, const struct record *r, const struct encode_head *h)
 {
     out = PUT(out, "{\"v\":1,\"seq\":");
@@ -255,8 +310,8 @@ static char *put_head(char *out, const struct record *r, const struct encode_hea
     out = PUT(out, ",\"prev\":\"");
     out = put_bytes(out, h->prev, 64);
     out = PUT(out, "\",\"ts\":\"");
-    clock_format_us(h->wall_us, out); /* its NUL is overwritten */
-    out = PUT(out + 27, "\",\"id\":\"");
+    out = put_ts(out, h->wall_us);
+    out = PUT(out, "\",\"id\":\"");
     out = put_bytes(out, h->id, 26);
     out = PUT(out, "\",\"type\":\"");
     const char *type = event_type_name(r->type);
@@ -295,12 +350,9 @@ size_t encode_line(const struct record *r, const struct encode_head *h, char *ou
                 continue;
             if (group && k->group != group)
                 *out++ = '}';
-            if (k->group && k->group != group) {
-                out = put_bytes(out, k->first, k->first_n);
-                groups_seen |= 1u << k->group;
-            } else {
-                out = put_bytes(out, k->next, k->next_n);
-            }
+            bool opens_object = k->group && k->group != group;
+            groups_seen |= opens_object ? 1u << k->group : 0;
+            out = put_key(out, k, opens_object);
             group = k->group;
             out = put_value(out, f, record_has(r, f) ? &r->v[f] : &null_value);
         }

@@ -24,7 +24,7 @@ struct encode_head {
 /* The line with its LF, into out (ENCODE_LINE_MAX bytes); its length. */
 size_t encode_line(const struct record *r, const struct encode_head *h, char *out);
 
-/* "…" with escapes; out must have 6 * s.n + 2 bytes. Returns the end. */
+/* "…" with escapes; out must have 6 * s.n + 18 bytes. Returns the end. */
 char *encode_string(char *out, struct str s);
 /* Is this one JSON value in printable ASCII, at most 16 deep, without U+0000, with paired surrogates and numbers that
  * any reader can hold? */

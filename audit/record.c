@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "audit/record.h"
 
+#include <assert.h>
+
 /* What every exchange's close repeats from its open (PRODUCT: Events). */
 static const enum event_field shared_fields[] = {
     FIELD_AGENT,       FIELD_CLIENT,      FIELD_CONN_ID,     FIELD_REQUEST_ID, FIELD_METHOD,       FIELD_SCHEME,
@@ -8,38 +10,45 @@ static const enum event_field shared_fields[] = {
     FIELD_CREDENTIALS, FIELD_ORIGIN_ADDR, FIELD_TLS_VERSION, FIELD_TLS_CIPHER, FIELD_TLS_ISSUER,   FIELD_DNS_ID,
 };
 
-static bool logger_only(enum event_field f)
-{
-    return f == FIELD_ROLE || f == FIELD_WORKER || f == FIELD_CUT || f == FIELD_HEAD || f == FIELD_SIGNATURE ||
-           f == FIELD_OLDEST_OPEN;
-}
-
-void record_set(struct record *r, enum event_field f, struct record_value v)
+static inline void set(struct record *r, enum event_field f, struct record_value v)
 {
     r->present[(unsigned)f / 64] |= (uint64_t)1 << ((unsigned)f % 64);
     r->v[f] = v;
 }
 
-static bool value_ok(enum event_field f, unsigned kind, uint16_t n)
+void record_set(struct record *r, enum event_field f, struct record_value v)
 {
-    if (kind == KIND_NULL)
-        return n == 0;
-    if (kind != event_fields[f].kind)
-        return false;
-    switch ((enum event_kind)kind) {
-    case KIND_STR:
-    case KIND_RAW:
-    case KIND_LIST:
-        return n <= event_fields[f].max;
-    case KIND_U64:
-        return n == 8;
-    case KIND_BOOL:
-        return n == 1;
-    case KIND_NULL:
-    case KIND_NONE:
-        break;
-    }
-    return false;
+    set(r, f, v);
+}
+
+/* What a value of each field must look like, in the fewest comparisons. */
+enum { LEAST_STR = 0, LEAST_LIST = 0, LEAST_RAW = 0, LEAST_U64 = 8, LEAST_BOOL = 1 };
+enum { SPREAD_STR = 0xffff, SPREAD_LIST = 0xffff, SPREAD_RAW = 0xffff, SPREAD_U64 = 0, SPREAD_BOOL = 0 };
+struct shape {
+    uint8_t kind;
+    uint16_t least, spread; /* length from least to least + spread */
+};
+static const struct shape shapes[FIELD_COUNT_OF] = {
+#define FIELD(name, path, kind, max, doc) [FIELD_##name] = { KIND_##kind, LEAST_##kind, SPREAD_##kind & (max) },
+#include "audit/fields.def"
+#undef FIELD
+};
+
+/* Set by the logger alone: role, worker, cut, and what a checkpoint says. */
+static bool logger_only(enum event_field f)
+{
+    return (f >= FIELD_HEAD && f <= FIELD_SIGNATURE) || f >= FIELD_CUT;
+}
+static_assert(FIELD_OLDEST_OPEN == FIELD_HEAD + 1 && FIELD_SIGNATURE == FIELD_HEAD + 2 && FIELD_ROLE == FIELD_CUT + 1 &&
+                  FIELD_WORKER == FIELD_CUT + 2 && FIELD_COUNT_OF == FIELD_CUT + 3,
+              "logger_only goes by their order");
+
+static inline bool value_ok(enum event_field f, unsigned kind, uint16_t n)
+{
+    const struct shape *s = &shapes[f];
+    if (kind == s->kind)
+        return (unsigned)n - s->least <= s->spread;
+    return kind == KIND_NULL && n == 0;
 }
 
 bool record_decode(const void *bytes, size_t n, struct record *ret)
@@ -69,9 +78,9 @@ bool record_decode(const void *bytes, size_t n, struct record *ret)
         if (logger_only(f))
             continue;
         if (kind != KIND_LIST)
-            record_set(ret, f, (struct record_value) { value, length, (uint8_t)kind });
+            set(ret, f, (struct record_value) { value, length, (uint8_t)kind });
         else if (!record_has(ret, f) || ret->v[f].kind != KIND_LIST)
-            record_set(ret, f, (struct record_value) { value - 4, (uint16_t)(end - (value - 4)), KIND_LIST });
+            set(ret, f, (struct record_value) { value - 4, (uint16_t)(end - (value - 4)), KIND_LIST });
     }
     return true;
 }
