@@ -80,7 +80,7 @@ static bool watched(const struct pair *p)
 /* A pair that nobody watches and that says nothing goes; one in its pause stays, or the pause would be lost. */
 static void pair_settle(struct keeper *k, struct pair *p)
 {
-    if (p->shelves || watched(p) || p->backoff_until_ms > loop_now_ms(k->loop))
+    if (p->shelves || watched(p) || pair_remembers_until(p) > loop_now_ms(k->loop))
         return;
     struct pair **at = &k->pairs[p->hash & (k->pair_buckets - 1)];
     while (*at != p)
@@ -158,8 +158,8 @@ void shelf_settle(struct shelf *s)
     if (!TAILQ_EMPTY(&s->entries) || !TAILQ_EMPTY(&s->waits) || s->flight.ask)
         return;
     uint64_t keep = s->denied_until_ms > s->ran_out_until_ms ? s->denied_until_ms : s->ran_out_until_ms;
-    if (s->pair->backoff_until_ms > keep)
-        keep = s->pair->backoff_until_ms;
+    if (s->pair->shelves == 1 && pair_remembers_until(s->pair) > keep)
+        keep = pair_remembers_until(s->pair); /* the last one takes the pair with it */
     if (keep > now) {
         timer_set(k->loop, &s->linger, keep - now + 1);
         return;

@@ -218,6 +218,8 @@ static void pause_pair(struct shelf *s, const struct sidecar_answer *a)
 {
     struct pair *p = s->pair;
     uint64_t now = loop_now_ms(s->k->loop), pause;
+    if (now >= pair_remembers_until(p))
+        p->backoff_ms = 0;
     if (a->result == SIDECAR_BUSY && a->retry_after_s) {
         uint32_t wait = a->retry_after_s > KEEPER_RETRY_AFTER_MAX_S ? KEEPER_RETRY_AFTER_MAX_S : a->retry_after_s;
         pause = (uint64_t)wait * 1000;
@@ -261,7 +263,7 @@ static int64_t refresh_time(int64_t now, int64_t expires, int64_t asked)
         at = expires - 60 * 1000000ll;
     if (at < now + usable / 2)
         at = now + usable / 2;
-    return asked > 0 && asked < at ? asked : at;
+    return asked > 0 ? asked : at;
 }
 
 /* NULL with *ret_why. */

@@ -179,6 +179,11 @@ int cache_init(struct keeper *k);
 void cache_done(struct keeper *k);
 /* NULL: full, or no memory. */
 struct pair *cache_pair(struct keeper *k, struct str credential, struct str agent);
+/* Until then the length of its last pause counts. */
+static inline uint64_t pair_remembers_until(const struct pair *p)
+{
+    return p->backoff_ms ? p->backoff_until_ms + 2 * KEEPER_BACKOFF_MAX_MS : p->backoff_until_ms;
+}
 struct pair *cache_find_pair(const struct keeper *k, struct str credential, struct str agent);
 struct shelf *cache_shelf(struct keeper *k, const struct kask *a);
 /* A live lease of the shelf for this question, or NULL. */

@@ -38,7 +38,7 @@ struct fake_conn {
     LIST_ENTRY(fake_conn) link;
     struct fake_sidecar *s;
     struct watch watch;
-    struct buf in, held;
+    struct buf in, held, out;
 };
 struct fake_sidecar {
     struct loop *loop;
@@ -58,18 +58,28 @@ static inline void fake_conn_free(struct fake_conn *c)
     close(c->watch.fd);
     buf_done(&c->in);
     buf_done(&c->held);
+    buf_done(&c->out);
     LIST_REMOVE(c, link);
     free(c);
 }
 
+/* Client and server are one thread: what the socket does not take waits. */
+static inline void fake_flush(struct fake_conn *c)
+{
+    while (buf_size(&c->out)) {
+        struct str bytes = buf_str(&c->out);
+        ssize_t n = send(c->watch.fd, bytes.p, bytes.n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0)
+            break;
+        buf_consume(&c->out, (size_t)n);
+    }
+    watch_set(&c->watch, buf_size(&c->out) ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
 static inline void fake_send(struct fake_conn *c, struct str bytes)
 {
-    while (bytes.n) {
-        ssize_t n = send(c->watch.fd, bytes.p, bytes.n, MSG_NOSIGNAL);
-        if (n < 0) /* the client has closed: it had enough */
-            return;
-        bytes = str_from(bytes, (size_t)n);
-    }
+    buf_put(&c->out, bytes);
+    fake_flush(c);
 }
 
 static inline void fake_expand(struct buf *out, struct str t, const struct sidecar_ask *a, unsigned n)
@@ -168,7 +178,10 @@ static inline bool fake_request(struct fake_conn *c)
 static inline void fake_on_conn(struct watch *w, uint32_t revents)
 {
     struct fake_conn *c = (struct fake_conn *)((char *)w - offsetof(struct fake_conn, watch));
-    (void)revents;
+    if (revents & EPOLLOUT)
+        fake_flush(c);
+    if (!(revents & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        return;
     char *p = buf_reserve(&c->in, 65536);
     ssize_t n = p ? recv(w->fd, p, 65536, MSG_DONTWAIT) : 0;
     if (n <= 0) {
@@ -201,6 +214,7 @@ static inline void fake_on_listen(struct watch *w, uint32_t revents)
     *c = (struct fake_conn) { .s = s, .watch = { .fd = fd, .events = EPOLLIN, .cb = fake_on_conn } };
     buf_init(&c->in, 1 << 20);
     buf_init(&c->held, 1 << 20);
+    buf_init(&c->out, 8 << 20);
     LIST_INSERT_HEAD(&s->conns, c, link);
     s->connections++;
     if (watch_add(s->loop, &c->watch))
