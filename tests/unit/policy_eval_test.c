@@ -38,7 +38,10 @@ static const char rules_yaml[] =
     "  - {name: address, hosts: [192.0.2.1], action: allow}\n"
     "  - {name: deny-http, hosts: [half.test], schemes: [http], action: deny}\n"
     "  - {name: allow-half, hosts: [half.test], schemes: [http, https], action: allow}\n"
-    "  - {name: deny-post, hosts: [methods.test], methods: [POST], action: deny}\n";
+    "  - {name: deny-post, hosts: [methods.test], methods: [POST], action: deny}\n"
+    "  - {name: deny-put, hosts: [most.test], methods: [PUT], action: deny}\n"
+    "  - {name: allow-most, hosts: [most.test], action: allow}\n"
+    "  - {name: any, agents: [other], hosts: [\"*\"], action: allow}\n";
 
 static struct policy *make(const char *yaml)
 {
@@ -74,7 +77,11 @@ static const struct eval_case eval_cases[] = {
     { "coder", "GET", SCHEME_HTTPS, "192.0.2.1", 443, "/", VERDICT_ALLOW, END_OK, "address", NULL },
     { "coder", "GET", SCHEME_HTTPS, "192.0.2.2", 443, "/", VERDICT_DENY, END_HOST_DENIED, NULL, NULL },
     /* another agent's rule is not even a near miss */
-    { "other", "GET", SCHEME_HTTPS, "a.wild.test", 443, "/", VERDICT_DENY, END_HOST_DENIED, NULL, NULL },
+    { "coder", "GET", SCHEME_HTTPS, "any.test", 443, "/", VERDICT_DENY, END_HOST_DENIED, NULL, NULL },
+    { "other", "GET", SCHEME_HTTPS, "any.test", 443, "/", VERDICT_ALLOW, END_OK, "any", NULL },
+    /* "*" is any name, and no address */
+    { "other", "GET", SCHEME_HTTPS, "192.0.2.9", 443, "/", VERDICT_DENY, END_HOST_DENIED, NULL, NULL },
+    { "other", "GET", SCHEME_HTTPS, "::1", 443, "/", VERDICT_DENY, END_HOST_DENIED, NULL, NULL },
     /* explicit deny names its rule, on every port and scheme; first match decides */
     { "coder", "GET", SCHEME_HTTPS, "deny.test", 443, "/", VERDICT_DENY, END_HOST_DENIED, "denied", NULL },
     { "coder", "GET", SCHEME_HTTP, "deny.test", 80, "/", VERDICT_DENY, END_HOST_DENIED, "denied", NULL },
@@ -226,6 +233,7 @@ static void test_connect(void **state)
         { "half.test", 80, VERDICT_ALLOW, END_OK, "allow-half", NULL },
         /* nothing after it: every request ends in a deny */
         { "methods.test", 443, VERDICT_DENY, END_HOST_DENIED, "deny-post", NULL },
+        { "most.test", 443, VERDICT_ALLOW, END_OK, "allow-most", NULL },
         { "ask.test", 443, VERDICT_ALLOW, END_OK, "ask", NULL },
     };
     struct policy *p = make(rules_yaml);
@@ -498,6 +506,8 @@ static void test_path_pattern(void **state)
     const struct path_pattern none = { STR_NONE };
     assert_false(path_pattern_matches(&none, STR("/")));
     assert_false(path_pattern_matches(&none, STR_NONE));
+    const struct path_pattern raw = { STR("/a%") }; /* not canonical: ends inside an escape */
+    assert_false(path_pattern_matches(&raw, STR("/a%2F")));
     arena_done(&a);
 }
 
