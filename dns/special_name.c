@@ -17,16 +17,21 @@ static bool is_suffix(const char *text)
     return psl_is_public_suffix2(psl_builtin(), text, PSL_TYPE_ANY | PSL_TYPE_NO_STAR_RULE) != 0;
 }
 
-/* A list that is compiled in may lack a young domain: hence "write it in a rule". */
-static bool delegated(struct str top)
+/* Is there a suffix of the list under this name's top label? Some top labels are listed only as "*.top" or as
+ * "org.top". A list that is compiled in may lack a young one: hence "write it in a rule". */
+static bool delegated(struct str name, struct str top)
 {
-    char text[64 + 2];
+    char text[2 * 64 + 2];
     if (!psl_builtin())
         return true;
     if (top.n > 63)
         return false;
     snprintf(text, sizeof text, "x.%.*s", STR_ARG(top));
-    return is_suffix(text + 2) || is_suffix(text); /* some have only "*.top" */
+    if (is_suffix(text + 2) || is_suffix(text))
+        return true;
+    struct str second = last_label(str_sub(name, 0, name.n - top.n - 1));
+    snprintf(text, sizeof text, "%.*s.%.*s", STR_ARG(second), STR_ARG(top));
+    return second.n <= 63 && is_suffix(text);
 }
 
 enum special_kind special_name(struct str name, const char **ret_why)
@@ -55,7 +60,7 @@ enum special_kind special_name(struct str name, const char **ret_why)
         *ret_why = "special name: a single label";
         return SPECIAL_USE;
     }
-    if (!delegated(top)) {
+    if (!delegated(name, top)) {
         *ret_why = "its top-level domain does not exist (a name written in a rule is looked up all the same)";
         return SPECIAL_UNDELEGATED;
     }
