@@ -145,6 +145,9 @@ static enum source_result mint_value(struct minter *m, const struct minted *s, c
     buf_init(&value, LEASE_VALUE_MAX + 1);
     value.wipe = true;
     int r = read_value(m, s, &value, err);
+    const char *fault = r ? NULL : sidecar_value_fault(buf_str(&value), true);
+    if (fault)
+        r = err_set(err, "%s", fault);
     if (r == 0) {
         lease_id_new(m, id);
         struct sidecar_grant g = { .lease_id = str_c(id), .value = buf_str(&value), .expires_us = ttl_end(s) };

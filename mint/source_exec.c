@@ -116,6 +116,13 @@ static int drain(struct helper *h, struct buf *ret, struct err *err)
     return n > 0;
 }
 
+/* Its leader has ended; not reaped, so that its group cannot become another's. */
+static bool ended(const struct helper *h)
+{
+    siginfo_t info = { 0 };
+    return waitid(P_PID, (id_t)h->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == h->pid;
+}
+
 static int talk(struct helper *h, const struct source_exec *x, struct str question, struct buf *ret, uint64_t until,
                 struct err *err)
 {
@@ -126,9 +133,13 @@ static int talk(struct helper *h, const struct source_exec *x, struct str questi
         if (atomic_load(x->stop))
             return err_set(err, "the minter ends");
         struct pollfd fds[2] = { { .fd = h->out, .events = POLLIN }, { .fd = h->in, .events = POLLOUT } };
-        int left = until - now > 100 ? 100 : (int)(until - now);
-        if (poll(fds, 2, left) < 0 && errno != EINTR)
+        int left = until - now > 50 ? 50 : (int)(until - now);
+        bool last = ended(h); /* looked at before: what it wrote is there now */
+        int n = poll(fds, 2, last ? 0 : left);
+        if (n < 0 && errno != EINTR)
             return err_set_errno(err, "the helper's answer");
+        if (n == 0 && last)
+            return 0; /* something it started holds its stdout open */
         if (h->in >= 0 && fds[1].revents)
             feed(h, &question);
         if (!fds[0].revents)
@@ -139,15 +150,10 @@ static int talk(struct helper *h, const struct source_exec *x, struct str questi
     }
 }
 
-/* Until its leader has ended, which is not reaped yet, so that its group cannot become another's. */
 static void wait_for_end(const struct helper *h, const struct source_exec *x, uint64_t until)
 {
-    while (clock_mono_ms() < until && !atomic_load(x->stop)) {
-        siginfo_t info = { 0 };
-        if (waitid(P_PID, (id_t)h->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == h->pid)
-            return;
+    while (!ended(h) && clock_mono_ms() < until && !atomic_load(x->stop))
         poll(NULL, 0, 1);
-    }
 }
 
 /* Ends the group, leader included; its exit status, or -1 when it was killed. */
