@@ -299,6 +299,24 @@ static void test_no_delay(void **state)
     lease_set_unref(&set);
 }
 
+/* A tail that began inside what was replaced is none. */
+static void test_no_delay_after_match(void **state)
+{
+    (void)state;
+    static const char *const values[] = { "secret-one", "one-and-other" }, *const p[] = { "[1]", "[2]" };
+    struct lease_set *set = make_set(values, p, 2);
+    struct scrub s;
+    struct buf out;
+    scrub_init(&s, set);
+    buf_init(&out, 65536);
+    assert_int_equal(scrub_feed(&s, STR("secret-one-and"), false, &out), 0);
+    assert_true(str_eq(buf_str(&out), STR("[1]-and")));
+    assert_int_equal(buf_size(&s.held), 0);
+    scrub_done(&s);
+    buf_done(&out);
+    lease_set_unref(&set);
+}
+
 static void test_large(void **state)
 {
     (void)state;
@@ -451,10 +469,17 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),         cmocka_unit_test(test_every_form), cmocka_unit_test(test_every_split),
-        cmocka_unit_test(test_random_splits), cmocka_unit_test(test_no_delay),   cmocka_unit_test(test_large),
-        cmocka_unit_test(test_update),        cmocka_unit_test(test_none),       cmocka_unit_test(test_short),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_every_form),
+        cmocka_unit_test(test_every_split),
+        cmocka_unit_test(test_random_splits),
+        cmocka_unit_test(test_no_delay),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_short),
         cmocka_unit_test(test_set),
+        cmocka_unit_test(test_no_delay_after_match),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
