@@ -116,6 +116,10 @@ class Conn:
 
     def _notify(self):
         if self.tls:
+            with contextlib.suppress(ssl.SSLError):
+                while data := self.tls.read(65536):  # what lies here already: a shutdown would trip over it
+                    self.received += data
+                    self.buf += data
             try:
                 self.tls.unwrap()
             except (ssl.SSLError, OSError, ValueError):
@@ -616,6 +620,16 @@ class Lab:
         self.plain = self.origin("plain.test", tls=False)
         if start:
             self.start()
+
+    def patched(self):
+        """Starts with PORT, PLAINPORT and PLACEHOLDER2 of the extra configuration filled in (they are known only now)."""
+        for k, v in self.extra.items():
+            for word, value in (("PLAINPORT", self.http_port), ("PORT", self.tls_port), ("PLACEHOLDER2", self.placeholder2),
+                                ("REAL2", self.path("real2"))):
+                if isinstance(v, str):
+                    v = v.replace(word, str(value))
+            self.extra[k] = v
+        return self.start()
 
     def __enter__(self):
         return self

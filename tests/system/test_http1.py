@@ -91,6 +91,24 @@ def test_chunked_request_cut_anywhere(lab):
         assert read_response(c).json()["body"] == "hello!", cut
 
 
+def test_a_body_in_records_that_come_together(lab):
+    """Head and chunks are TLS records of their own that are read at once: what the TLS layer has already is not forgotten."""
+    for parts in ([b"5\r\nhello\r\n", b"0\r\n\r\n"], [b"5\r\nhel", b"lo\r\n1\r\n!\r\n0\r\n\r\n"]):
+        c = lab.client(timeout=3)
+        c.send(b"POST / HTTP/1.1\r\nHost: open.test:%d\r\nTransfer-Encoding: chunked\r\n\r\n" % lab.tls_port)
+        for part in parts:
+            c.send(part)
+        assert read_response(c).json()["body"].startswith("hello")
+    c = lab.client(timeout=3)
+    c.send(b"POST / HTTP/1.1\r\nHost: open.test:%d\r\nContent-Length: 5\r\n\r\n" % lab.tls_port)
+    c.send(b"hello")
+    assert read_response(c).json()["body"] == "hello"
+    c.send(b"GET /1 HTTP/1.1\r\nHost: open.test:%d\r\n\r\n" % lab.tls_port)
+    c.send(b"GET /2 HTTP/1.1\r\nHost: open.test:%d\r\n\r\n" % lab.tls_port)
+    for i in (1, 2):
+        assert read_response(c).json()["line"] == f"GET /{i} HTTP/1.1"
+
+
 def test_head_one_byte_at_a_time(lab):
     c = lab.client()
     for b in b"GET /slow HTTP/1.1\r\nHost: open.test:%d\r\nX: y\r\n\r\n" % lab.tls_port:

@@ -1,0 +1,576 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The commands: exit codes, what they print, what they refuse. PRODUCT: Commands."""
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+
+import lab as L
+from lab import EXE, Skip, wait_for
+
+OK, NO, USAGE, UNREADABLE, UNREACHABLE = 0, 1, 2, 3, 4
+
+
+def sh(*args, cwd=None, env=None, text=None, timeout=30, **kw):
+    r = subprocess.run([EXE, *args], capture_output=True, cwd=cwd, env=env, input=text, timeout=timeout, **kw)
+    r.out, r.err = r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")
+    return r
+
+
+class Folder:
+    """A folder with an installation of its own and a small configuration."""
+
+    def __init__(self, extra="", port=None):
+        self.dir = tempfile.mkdtemp(prefix="outgate-cmd-")
+        os.chmod(self.dir, 0o755)
+        self.port = port or L.free_port(["127.0.0.1"])
+        self.init = sh("init", self.path("home"))
+        self.write(extra)
+
+    def path(self, *parts):
+        return os.path.join(self.dir, *parts)
+
+    @property
+    def file(self):
+        return self.path("outgate.yaml")
+
+    def write(self, extra="", state="home/state", credentials=None):
+        credentials = "" if credentials is None else credentials
+        with open(self.file, "w") as f:
+            f.write(f"""version: 1
+state_dir: {state}
+runtime_dir: run
+workers: 1
+listen:
+  proxy: [127.0.0.1:{self.port}]
+resolver:
+  upstreams: ["127.0.0.1:1"]
+agents:
+  - name: coder
+    identify:
+      - source: 127.0.0.1/32
+rules:
+  - {{name: api, hosts: [api.test], methods: [GET], paths: ["/ok/**"], action: allow}}
+{credentials}
+{extra}
+""")
+
+    def serve(self, env=None):
+        log = open(self.path("log"), "ab")
+        at = log.tell()
+        p = subprocess.Popen([EXE, "serve", "-c", self.file], stdout=log, stderr=log, env=env, start_new_session=True)
+        log.close()
+        wait_for(lambda: p.poll() is not None or b"outgate: ready" in self.log()[at:], "ready", 20)
+        return p
+
+    def log(self):
+        with open(self.path("log"), "rb") as f:
+            return f.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def ended(p):
+    p.terminate()
+    return p.wait(10)
+
+
+# ---------------------------------------------------------------- help and usage
+
+
+def test_help():
+    r = sh("--help")
+    assert r.returncode == OK
+    for command in ("init", "check", "serve", "run", "env", "explain", "placeholder", "ca export", "status", "reload", "drain", "lease list",
+                    "audit verify", "version"):
+        assert re.search(rf"^  {command} ", r.out, re.M), command
+        h = sh(*command.split(), "--help")
+        assert h.returncode == OK and h.out.startswith(f"usage: outgate {command}"), command
+    assert "internal-docs" not in r.out
+
+
+def test_usage_errors():
+    for args in ((), ("frob",), ("ca",), ("ca", "frob"), ("check",), ("check", "--frob", "-c", "x"), ("check", "-c"), ("check", "-c", "a", "-c", "b"),
+                 ("init",), ("init", "a", "b"), ("explain", "-c", "x", "--agent", "a", "GET"), ("lease", "revoke"), ("lease", "revoke", "a", "--credential", "b"),
+                 ("audit", "tail", "-c", "x", "-n", "-1"), ("env", "-c", "x", "--agent", "a", "--format", "xml"), ("ca", "export", "-c", "x", "--format", "jks"),
+                 ("placeholder", "--like", "nothing"), ("status", "--json=1"), ("run", "-c", "x", "--sandbox", "true")):
+        r = sh(*args)
+        assert r.returncode == USAGE, (args, r.returncode, r.err)
+        assert r.err.strip(), args
+
+
+def test_sandbox_names_the_feature():
+    r = sh("run", "-c", "x", "--sandbox", "--", "true")
+    assert r.returncode == USAGE and "--sandbox" in r.err
+
+
+def test_version_and_docs():
+    assert re.fullmatch(r"outgate \d+\.\d+\.\d+\n", sh("version").out)
+    assert sh("--version").out == sh("version").out
+    for what, word in (("config", "state_dir"), ("audit-log", "request_id"), ("limits", "event_ring_bytes")):
+        r = sh("internal-docs", what)
+        assert r.returncode == OK and word in r.out
+    assert sh("internal-docs", "nothing").returncode == USAGE
+
+
+def test_role_is_no_command():
+    r = sh("--role", "worker")
+    assert r.returncode == USAGE and "supervisor" in r.err
+
+
+# ---------------------------------------------------------------- init
+
+
+def test_init_makes_and_refuses():
+    with Folder() as f:
+        assert f.init.returncode == OK, f.init.err
+        assert f.init.out.count("\n  outgate ") == 3
+        key = f.path("home", "state", "ca", "ca.key")
+        before = open(key, "rb").read()
+        r = sh("init", f.path("home"))
+        assert r.returncode == UNREADABLE and "CA already" in r.err
+        assert open(key, "rb").read() == before
+        assert sh("check", "-c", f.path("home", "outgate.yaml")).returncode == OK
+
+
+def test_init_keys_are_unique_and_closed():
+    with Folder() as a, Folder() as b:
+        for name in ("ca/ca.key", "keys/install.key", "keys/console.token", "keys/log/log.key"):
+            pa, pb = a.path("home", "state", name), b.path("home", "state", name)
+            assert open(pa, "rb").read() != open(pb, "rb").read(), name
+            assert stat.S_IMODE(os.stat(pa).st_mode) == 0o400, name
+        for name, mode in (("ca", 0o700), ("keys", 0o700), ("keys/log", 0o700), ("trust", 0o755)):
+            assert stat.S_IMODE(os.stat(a.path("home", "state", name)).st_mode) == mode, name
+        assert stat.S_IMODE(os.stat(a.path("home", "state", "audit")).st_mode) & 0o007 == 0
+
+
+def test_init_cannot_write():
+    r = sh("init", "/proc/nowhere")
+    assert r.returncode == UNREADABLE and "/proc/nowhere" in r.err
+
+
+# ---------------------------------------------------------------- check
+
+
+def test_check():
+    with Folder() as f:
+        r = sh("check", "-c", f.file)
+        assert r.returncode == OK, r.err
+        f.write("bogus: 1\nworkerz: 2\n")
+        r = sh("check", "-c", f.file)
+        assert r.returncode == NO
+        lines = [line for line in r.err.splitlines() if re.match(rf"{re.escape(f.file)}:\d+:\d+: \w+: expected .*, got ", line)]
+        assert len(lines) == 2, r.err  # every error, not the first
+    r = sh("check", "-c", "/nonexistent.yaml")
+    assert r.returncode == UNREADABLE and "/nonexistent.yaml" in r.err
+
+
+def test_check_side_file_missing():
+    with Folder() as f:
+        f.write("origin: {ca_file: [nothere.pem]}\n")
+        r = sh("check", "-c", f.file)
+        assert r.returncode == NO and "ca_file" in r.err and "nothere.pem" in r.err and re.search(r":\d+:\d+: ca_file", r.err)
+
+
+# ---------------------------------------------------------------- explain, env, placeholder, ca
+
+
+def test_explain():
+    with Folder() as f:
+        url = "https://api.test/ok/x"
+        r = sh("explain", "-c", f.file, "--agent", "coder", "GET", url)
+        assert r.returncode == OK and "verdict: allow" in r.out and "outgate.yaml:" in r.out, r.out
+        for method, u, code in (("POST", url, "method_denied"), ("GET", "https://api.test/no", "path_denied"), ("GET", "https://evil.test/", "host_denied"),
+                                ("GET", "https://api.test:444/ok/x", "port_denied"), ("GET", "http://api.test/ok/x", "port_denied")):
+            r = sh("explain", "-c", f.file, "--agent", "coder", "--json", method, u)
+            d = json.loads(r.out)
+            assert r.returncode == NO and d["code"] == code and d["verdict"] == "deny" and d["steps"], (u, d)
+        assert sh("explain", "-c", f.file, "--agent", "coder", "GET", "https://api.test/ok/../x").returncode == NO
+        r = sh("explain", "-c", f.file, "--agent", "nobody", "GET", url)
+        assert r.returncode == NO and "nobody" in r.err
+
+
+CREDENTIAL = """credentials:
+  - name: github
+    agents: [coder]
+    hosts: [api.test]
+    slots: ["header:authorization"]
+    env: GITHUB_TOKEN
+    source: {env: LAB_SOURCE}
+"""
+
+
+def variables(f, *extra):
+    r = sh("env", "-c", f.file, "--agent", "coder", "--format", "json", *extra)
+    assert r.returncode == OK, r.err
+    return json.loads(r.out)
+
+
+def test_env():
+    with Folder() as f:
+        f.write(credentials=CREDENTIAL)
+        v = variables(f)
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "grpc_proxy"):
+            assert v[name] == f"http://127.0.0.1:{f.port}", name
+        for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "PIP_CERT", "npm_config_cafile"):
+            assert v[name] == f.path("home", "state", "trust", "bundle.pem") and os.path.exists(v[name]), name
+        assert v["NODE_EXTRA_CA_CERTS"].endswith("/trust/ca.pem") and "truststore.p12" in v["JAVA_TOOL_OPTIONS"]
+        assert v["GITHUB_TOKEN"].startswith("ghp_") and v == variables(f)  # the same placeholder every time
+        r = sh("env", "-c", f.file, "--agent", "coder")
+        shell = subprocess.run(["sh", "-c", r.out + "\nprintf %s \"$GITHUB_TOKEN\""], capture_output=True, text=True)
+        assert shell.stdout == v["GITHUB_TOKEN"]
+        r = sh("env", "-c", f.file, "--agent", "coder", "--format", "docker")
+        assert f"GITHUB_TOKEN={v['GITHUB_TOKEN']}\n" in r.out
+        r = sh("explain", "-c", f.file, "--agent", "coder", "--json", "-H", f"Authorization: Bearer {v['GITHUB_TOKEN']}", "GET", "https://api.test/ok/x")
+        assert r.returncode == OK and json.loads(r.out)["credentials"] == ["github"], r.out
+        r = sh("explain", "-c", f.file, "--agent", "coder", "--json", "-H", f"X-Other: {v['GITHUB_TOKEN']}", "GET", "https://api.test/ok/x")
+        assert r.returncode == NO and json.loads(r.out)["code"] == "placeholder_wrong_slot", r.out
+
+
+def test_bundle_is_roots_and_ours():
+    with Folder() as f:
+        trust = f.path("home", "state", "trust")
+        ours, bundle = open(trust + "/ca.pem").read(), open(trust + "/bundle.pem").read()
+        roots = open("/etc/ssl/certs/ca-certificates.crt").read()
+        assert bundle == roots + ours
+        r = subprocess.run(["openssl", "pkcs12", "-in", trust + "/truststore.p12", "-passin", "pass:changeit", "-nokeys"], capture_output=True, text=True)
+        assert r.returncode == 0 and r.stdout.count("BEGIN CERTIFICATE") == bundle.count("BEGIN CERTIFICATE")
+
+
+def test_java_trusts_the_store():
+    if not shutil.which("keytool"):
+        raise Skip("no keytool")
+    with Folder() as f:
+        r = subprocess.run(["keytool", "-list", "-keystore", f.path("home", "state", "trust", "truststore.p12"), "-storepass", "changeit"],
+                           capture_output=True, text=True, timeout=50)
+        bundle = open(f.path("home", "state", "trust", "bundle.pem")).read()
+        assert r.stdout.count("trustedCertEntry") == bundle.count("BEGIN CERTIFICATE"), r.stdout[-300:]
+
+
+def test_ca_export():
+    with Folder() as f:
+        pem = sh("ca", "export", "-c", f.file)
+        assert pem.returncode == OK and pem.stdout.startswith(b"-----BEGIN CERTIFICATE-----") and b"PRIVATE" not in pem.stdout
+        der = sh("ca", "export", "--format", "der", "-c", f.file)
+        back = subprocess.run(["openssl", "x509", "-inform", "DER"], input=der.stdout, capture_output=True).stdout
+        assert back == pem.stdout
+        p12 = sh("ca", "export", "--format", "p12", "-c", f.file)
+        r = subprocess.run(["openssl", "pkcs12", "-passin", "pass:changeit", "-nokeys"], input=p12.stdout, capture_output=True)
+        assert r.stdout.count(b"BEGIN CERTIFICATE") == 1
+        assert "Outgate CA" in sh("ca", "show", "-c", f.file).out
+        f.write(state="nowhere")
+        r = sh("ca", "export", "-c", f.file)
+        assert r.returncode == UNREADABLE and "outgate init" in r.err
+
+
+def test_placeholder_passes_the_github_checksum():
+    import zlib
+    alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    a, b = sh("placeholder", "--like", "github").out.strip(), sh("placeholder", "--like", "github").out.strip()
+    assert a != b and len(a) == 40 and a.startswith("ghp_")
+    crc, want = zlib.crc32(a[4:34].encode()), ""
+    for _ in range(6):
+        crc, rest = divmod(crc, 62)
+        want = alphabet[rest] + want
+    assert a[34:] == want
+
+
+# ---------------------------------------------------------------- serve: what it refuses
+
+
+def refused(f, words, env=None):
+    r = sh("serve", "-c", f.file, env=env)
+    assert r.returncode == UNREADABLE, (r.returncode, r.err)
+    assert words in r.err, r.err
+    assert "outgate: ready" not in r.err
+    with socket.socket() as s:  # nothing half open
+        s.settimeout(2)
+        return s.connect_ex(("127.0.0.1", f.port)) != 0
+
+
+def starts(f, env=None):
+    p = f.serve(env)
+    assert p.poll() is None, f.log().decode()
+    assert ended(p) == OK
+
+
+def test_serve_without_ca():
+    with Folder() as f:
+        f.write(state="nowhere")
+        assert refused(f, "outgate init")
+        f.write()
+        starts(f)
+
+
+def test_serve_refuses_an_open_ca_key():
+    with Folder() as f:
+        key = f.path("home", "state", "ca", "ca.key")
+        os.chmod(key, 0o440)
+        assert refused(f, "ca.key")
+        os.chmod(key, 0o400)
+        starts(f)
+
+
+def test_serve_refuses_a_foreign_ca_key():
+    if os.geteuid():
+        raise Skip("needs root to change owners")
+    with Folder() as f:
+        key, uid = f.path("home", "state", "ca", "ca.key"), os.stat(f.path("home", "state", "ca", "ca.key")).st_uid
+        os.chown(key, 4242, 4242)
+        assert refused(f, "uid 4242")
+        os.chown(key, uid, uid)
+        starts(f)
+
+
+def test_serve_port_in_use():
+    with Folder() as f:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", f.port))
+            s.listen()
+            r = sh("serve", "-c", f.file)
+            assert r.returncode == UNREADABLE and f"127.0.0.1:{f.port}" in r.err and len(r.err.strip().splitlines()) == 1, r.err
+        starts(f)
+
+
+def test_serve_env_source_missing():
+    with Folder() as f:
+        f.write(credentials=CREDENTIAL)
+        env = {k: v for k, v in os.environ.items() if k != "LAB_SOURCE"}
+        assert refused(f, "LAB_SOURCE", env)
+        starts(f, {**env, "LAB_SOURCE": L.secret_value("cmd")})
+
+
+def test_one_server_per_runtime():
+    with Folder() as f:
+        p = f.serve()
+        try:
+            r = sh("serve", "-c", f.file)
+            assert r.returncode == UNREADABLE and "another server" in r.err
+        finally:
+            assert ended(p) == OK
+        starts(f)
+
+
+def test_stale_and_foreign_sockets():
+    with Folder() as f:
+        f.write(f"")
+        text = open(f.file).read().replace(f"127.0.0.1:{f.port}", f"127.0.0.1:{f.port}, unix:agent.sock")
+        open(f.file, "w").write(text)
+        p = f.serve()
+        sock = f.path("run", "agent.sock")
+        assert stat.S_ISSOCK(os.stat(sock).st_mode) and stat.S_IMODE(os.stat(sock).st_mode) == 0o660
+        p.kill()  # leaves its sockets behind
+        p.wait(5)
+        assert os.path.exists(sock)
+        wait_for(lambda: sh("status", "-c", f.file).returncode == UNREACHABLE, "the roles' end")
+        starts(f)
+        assert not os.path.exists(sock)
+        open(sock, "w").close()
+        assert refused(f, "something else is there")
+        os.unlink(sock)
+        other = socket.socket(socket.AF_UNIX)
+        other.bind(sock)
+        other.listen()
+        assert refused(f, "another process serves it")
+        other.close()
+        starts(f)
+
+
+def test_moved_state():
+    with Folder() as f:
+        os.rename(f.path("home", "state"), f.path("elsewhere"))
+        f.write(state="elsewhere")
+        starts(f)
+        assert sh("audit", "verify", "-c", f.file).returncode == OK
+
+
+# ---------------------------------------------------------------- talking to a server
+
+
+def test_nobody_answers():
+    with Folder() as f:
+        for command in (("status",), ("reload",), ("drain",), ("lease", "list"), ("lease", "revoke", "x")):
+            r = sh(*command, "-c", f.file)
+            assert r.returncode == UNREACHABLE and "no server answers" in r.err, (command, r.err)
+
+
+def test_status_reload_drain():
+    with Folder() as f:
+        p = f.serve()
+        try:
+            d = json.loads(sh("status", "--json", "-c", f.file).out)
+            assert {r["name"] for r in d["roles"]} == {"logger", "ca", "keeper", "resolver", "worker"}
+            assert all(r["pid"] > 0 and r["state"] == "ready" for r in d["roles"]) and d["supervisor"]["pid"] == p.pid
+            assert re.fullmatch("[0-9a-f]{16}", d["snapshot"]) and d["config"] == f.file and d["complete"]
+            assert len(d["workers"]) == 1 and d["audit"]["blocked"] is False
+            assert "worker" in sh("status", "-c", f.file).out
+            assert sh("reload", "-c", f.file).returncode == OK
+            f.write("bogus: 1\n")
+            r = sh("reload", "-c", f.file)  # the file cannot be parsed, its server is found all the same
+            assert r.returncode == NO and "bogus" in r.err, (r.returncode, r.err)
+            assert json.loads(sh("status", "--json", "-c", f.file).out)["snapshot"] == d["snapshot"]
+            other = f.path("other.yaml")
+            f.write()
+            shutil.copy(f.file, other)
+            r = sh("status", "-c", other)
+            assert r.returncode == UNREACHABLE and "another configuration" in r.err
+            r = sh("lease", "revoke", "nothing", "-c", f.file)
+            if os.geteuid() == 0:
+                assert r.returncode == NO and "0 leases" in r.out
+                assert sh("drain", "-c", f.file).returncode == OK
+                assert p.wait(10) == OK
+        finally:
+            if p.poll() is None:
+                ended(p)
+        assert sh("audit", "verify", "-c", f.file).returncode == OK
+
+
+def test_audit_verify_and_tail():
+    with Folder() as f:
+        p = f.serve()
+        assert sh("audit", "verify", "-c", f.file).returncode == OK  # while it runs
+        assert ended(p) == OK
+        assert sh("audit", "verify", "-c", f.file).returncode == OK
+        r = sh("audit", "tail", "-n", "2", "--json", "-c", f.file)
+        assert r.returncode == OK and [json.loads(line)["v"] for line in r.out.splitlines()] == [1, 1]
+        folder = f.path("home", "state", "audit")
+        seg = os.path.join(folder, sorted(n for n in os.listdir(folder) if n.endswith(".jsonl"))[0])
+        data = open(seg, "rb").read()
+        with open(seg, "r+b") as s:
+            s.write(data.replace(b"started", b"startEd", 1))
+        r = sh("audit", "verify", "-c", f.file)
+        assert r.returncode == NO and "not whole" in r.err, r.err
+        with open(seg, "r+b") as s:
+            s.write(data)
+        assert sh("audit", "verify", "-c", f.file).returncode == OK
+
+
+def test_ordinary_user():
+    if os.geteuid():
+        raise Skip("already one")
+    if not shutil.which("setpriv"):
+        raise Skip("no setpriv")
+    d = tempfile.mkdtemp(prefix="outgate-user-")
+    try:
+        os.chown(d, 65534, 65534)
+        exe = shutil.copy(EXE, os.path.join(d, "og"))
+        port = L.free_port(["127.0.0.1"])
+        script = f"""cd {d} && ./og init h >/dev/null && sed 's/127.0.0.1:3128/127.0.0.1:{port}/' h/outgate.yaml > h/o.yaml
+        ./og run -c h/o.yaml -- sh -c './og status --json -c h/o.yaml >st; ./og drain -c h/o.yaml </dev/null; echo "drain $?"'"""
+        r = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script], capture_output=True, text=True, timeout=50,
+                           env={"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": d}, start_new_session=True)
+        assert os.path.exists(exe) and r.returncode == 0, r.stderr
+        assert "ordinary user" in r.stderr and "drain 3" in r.stdout and "console token" in r.stderr, r.stderr
+        assert {x["uid"] for x in json.load(open(d + "/st"))["roles"]} == {65534}
+    finally:
+        shutil.rmtree(d, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_run_environment():
+    with Folder() as f:
+        f.write(credentials=CREDENTIAL)
+        real = L.secret_value("cmd")
+        env = {**os.environ, "LAB_SOURCE": real, "OPENAI_API_KEY": "sk-other", "KEEP_ME": "yes"}
+        r = sh("run", "-c", f.file, "--agent", "coder", "--", "env", env=env)
+        assert r.returncode == OK, r.err
+        got = dict(line.split("=", 1) for line in r.out.splitlines() if "=" in line)
+        assert real not in r.out + r.err
+        assert got["GITHUB_TOKEN"].startswith("ghp_") and got["HTTPS_PROXY"].endswith(str(f.port)) and got["KEEP_ME"] == "yes"
+        assert "LAB_SOURCE" not in got and "OPENAI_API_KEY" not in got
+        for word in ("LAB_SOURCE", "OPENAI_API_KEY", "no boundary"):
+            assert word in r.err, word
+        assert "KEEP_ME" not in r.err
+
+
+def test_run_status_and_private_server():
+    with Folder() as f:
+        r = sh("run", "-c", f.file, "--", "sh", "-c", "exit 7")
+        assert r.returncode == 7 and "outgate: ready" in r.err
+        assert sh("run", "-c", f.file, "--", "sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+        assert sh("run", "-c", f.file, "--", "/nonexistent").returncode == 127
+        assert sh("status", "-c", f.file).returncode == UNREACHABLE  # the private one is gone
+        p = f.serve()
+        try:
+            r = sh("run", "-c", f.file, "--", "sh", "-c", "cat; exit 3", text=b"through")
+            assert r.returncode == 3 and r.out == "through" and "outgate: ready" not in r.err  # the one that runs is used
+            assert p.poll() is None
+        finally:
+            ended(p)
+
+
+def test_run_forwards_term():
+    with Folder() as f:
+        server = f.serve()
+        try:
+            p = subprocess.Popen([EXE, "run", "-c", f.file, "--", "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL)
+            assert p.stdout.readline() == b"up\n"
+            p.terminate()
+            assert p.wait(10) == 9
+        finally:
+            ended(server)
+
+
+def test_run_keeps_the_terminal():
+    with Folder() as f:
+        server = f.serve()
+        try:
+            pid, fd = pty.fork()
+            if pid == 0:
+                os.execv(EXE, [EXE, "run", "-c", f.file, "--", "sh", "-c", "test -t 0 && test -t 1 && echo terminal"])
+            out = b""
+            while True:
+                try:
+                    chunk = os.read(fd, 4096)
+                except OSError:
+                    break
+                if not chunk:
+                    break
+                out += chunk
+            assert b"terminal" in out and os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, out
+        finally:
+            ended(server)
+
+
+def test_ready_notification():
+    with Folder() as f:
+        path = f.path("notify")
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.bind(path)
+        s.settimeout(10)
+        p = f.serve({**os.environ, "NOTIFY_SOCKET": path})
+        try:
+            assert s.recv(100) == b"READY=1"
+        finally:
+            ended(p)
+        assert s.recv(100) == b"STOPPING=1"
+        s.close()
+
+
+def test_signals_end_it():
+    with Folder() as f:
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            p = f.serve()
+            start = time.monotonic()
+            os.killpg(p.pid, sig)  # the roles get it too and leave it to the supervisor
+            assert p.wait(10) == OK and time.monotonic() - start < 5
+        assert sh("audit", "verify", "-c", f.file).returncode == OK
+
+
+if __name__ == "__main__":
+    L.main()
