@@ -17,9 +17,10 @@ struct cursor {
     struct str rest;
     char pending[2]; /* the two hex digits of an escape that stays one */
     unsigned npending;
+    bool nocase; /* letters come out in lower case */
 };
 
-static bool cursor_next(struct cursor *c, char *ret)
+static bool cursor_raw(struct cursor *c, char *ret)
 {
     if (c->npending) {
         *ret = c->pending[2 - c->npending--];
@@ -44,6 +45,15 @@ static bool cursor_next(struct cursor *c, char *ret)
     }
     c->rest = str_from(c->rest, 1);
     *ret = b;
+    return true;
+}
+
+static bool cursor_next(struct cursor *c, char *ret)
+{
+    if (!cursor_raw(c, ret))
+        return false;
+    if (c->nocase)
+        *ret = ascii_lower(*ret);
     return true;
 }
 
@@ -104,7 +114,7 @@ static void bit_set(uint64_t *v, size_t i)
     v[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-static bool automaton_make(struct automaton *a, struct str pattern)
+static bool automaton_make(struct automaton *a, struct str pattern, bool nocase)
 {
     size_t m = 0;
     for (size_t i = 0; i < pattern.n; i++)
@@ -119,7 +129,8 @@ static bool automaton_make(struct automaton *a, struct str pattern)
     size_t state = 0;
     for (size_t i = 0; i < pattern.n; i++) {
         if (pattern.p[i] != '*') {
-            bit_set(a->literal + (unsigned char)pattern.p[i] * a->words, state++);
+            char c = nocase ? ascii_lower(pattern.p[i]) : pattern.p[i];
+            bit_set(a->literal + (unsigned char)c * a->words, state++);
             continue;
         }
         bit_set(a->within, state);
@@ -152,14 +163,14 @@ static bool automaton_run(const struct automaton *a, struct cursor *c)
     return live[a->m / 64] >> (a->m % 64) & 1;
 }
 
-bool path_pattern_matches(const struct path_pattern *p, struct str path)
+static bool matches(const struct path_pattern *p, struct str path, bool nocase)
 {
     struct str pattern = p->text;
-    struct cursor c = { .rest = path };
+    struct cursor c = { .rest = path, .nocase = nocase };
     /* The literal front decides nearly always. */
     while (pattern.n && pattern.p[0] != '*') {
         char b;
-        if (!cursor_next(&c, &b) || b != pattern.p[0])
+        if (!cursor_next(&c, &b) || b != (nocase ? ascii_lower(pattern.p[0]) : pattern.p[0]))
             return false;
         pattern = str_from(pattern, 1);
     }
@@ -168,7 +179,17 @@ bool path_pattern_matches(const struct path_pattern *p, struct str path)
     if (str_eq(pattern, STR("**")))
         return true;
     struct automaton a __attribute__((uninitialized)); /* 16 KiB, of which automaton_make sets what is used */
-    return automaton_make(&a, pattern) && automaton_run(&a, &c);
+    return automaton_make(&a, pattern, nocase) && automaton_run(&a, &c);
+}
+
+bool path_pattern_matches(const struct path_pattern *p, struct str path)
+{
+    return matches(p, path, false);
+}
+
+bool path_pattern_matches_nocase(const struct path_pattern *p, struct str path)
+{
+    return matches(p, path, true);
 }
 
 bool path_pattern_covers(const struct path_pattern *a, const struct path_pattern *b)

@@ -17,6 +17,8 @@ int path_pattern_parse(struct str text, struct arena *a, struct path_pattern *re
 /* `path`: the received bytes up to the first '?', as policy_path_check let them pass. A pattern that is not canonical
  * (was not made by path_pattern_parse) matches nothing it should not. */
 bool path_pattern_matches(const struct path_pattern *p, struct str path);
+/* The same with ASCII letters in any case: for deny rules, because the server may not tell /ADMIN from /admin. */
+bool path_pattern_matches_nocase(const struct path_pattern *p, struct str path);
 /* Every path that b matches is matched by a. May say false where a closer look would say true. */
 bool path_pattern_covers(const struct path_pattern *a, const struct path_pattern *b);
 

@@ -34,6 +34,17 @@ bool paths_fit(const struct path_pattern *paths, size_t n, struct str path)
     return false;
 }
 
+/* For deny rules: the server behind may not tell upper from lower case. */
+static bool paths_fit_nocase(const struct path_pattern *paths, size_t n, struct str path)
+{
+    if (!n)
+        return true;
+    for (size_t i = 0; i < n; i++)
+        if (path_pattern_matches_nocase(&paths[i], path))
+            return true;
+    return false;
+}
+
 /* The rule covers this scheme on this port. Without ports each scheme has its own; a deny rule then covers all. */
 static bool endpoint_fits(const struct rule *rule, enum scheme scheme, uint16_t port)
 {
@@ -57,7 +68,9 @@ enum fit rule_fit(const struct policy *p, const struct rule *rule, const struct 
         return FIT_PORT;
     if (!methods_fit(&rule->methods, ask->method))
         return FIT_METHOD;
-    return paths_fit(rule->paths, rule->npaths, ask->path) ? FIT_YES : FIT_PATH;
+    bool path = rule->action == RULE_DENY ? paths_fit_nocase(rule->paths, rule->npaths, ask->path)
+                                          : paths_fit(rule->paths, rule->npaths, ask->path);
+    return path ? FIT_YES : FIT_PATH;
 }
 
 static enum end code_of(enum fit miss)

@@ -112,6 +112,9 @@ static const struct eval_case eval_cases[] = {
     { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/repos/acme/x", VERDICT_ALLOW, END_OK, "api", NULL },
     { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/repos/a/b/x", VERDICT_DENY, END_PATH_DENIED, NULL, "api" },
     { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/admin/v1", VERDICT_DENY, END_HOST_DENIED, "no-secrets", NULL },
+    { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/ADMIN/v1", VERDICT_DENY, END_HOST_DENIED, "no-secrets", NULL },
+    { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/%41dmin/v1", VERDICT_DENY, END_HOST_DENIED, "no-secrets", NULL },
+    { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/V1/x", VERDICT_DENY, END_PATH_DENIED, NULL, "api" },
     { "coder", "GET", SCHEME_HTTPS, "x.api.test", 443, "/admin/v1", VERDICT_DENY, END_PATH_DENIED, NULL, "api" },
     /* the deepest miss gives the code */
     { "coder", "PUT", SCHEME_HTTPS, "multi.test", 443, "/no", VERDICT_DENY, END_PATH_DENIED, NULL, "put-path" },
@@ -501,8 +504,14 @@ static void test_path_pattern(void **state)
             fail_msg("%s: %s", cases[i].pattern, err.text);
         if (path_pattern_matches(&p, str_c(cases[i].path)) != cases[i].matches)
             fail_msg("%s %s", cases[i].pattern, cases[i].path);
+        assert_true(!cases[i].matches || path_pattern_matches_nocase(&p, str_c(cases[i].path)));
         assert_true(path_pattern_covers(&p, &p));
     }
+    struct path_pattern mixed;
+    assert_int_equal(path_pattern_parse(STR("/Ad*/**Z"), &a, &mixed, NULL), 0);
+    assert_true(path_pattern_matches_nocase(&mixed, STR("/aDmin/x/z")));
+    assert_false(path_pattern_matches(&mixed, STR("/aDmin/x/z")));
+    assert_false(path_pattern_matches_nocase(&mixed, STR("/aDmin/x/y")));
     const struct path_pattern none = { STR_NONE };
     assert_false(path_pattern_matches(&none, STR("/")));
     assert_false(path_pattern_matches(&none, STR_NONE));
