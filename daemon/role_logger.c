@@ -63,8 +63,8 @@ static int logger_open(struct role *r, struct err *err)
     lr->logger = logger_new(r->loop, &lr->options, err);
     if (!lr->logger)
         return err_prefix(err, "audit log");
-    r->in.files[ROLE_FILE_AUDIT_DIR] = r->in.files[ROLE_FILE_ANCHOR_DIR] = r->in.files[ROLE_FILE_LOG_KEY] = -1;
-    lr->options.key_fd = -1;
+    /* It has descriptors of its own now; role_input_done closes these. */
+    lr->options.dir_fd = lr->options.anchor_fd = lr->options.key_fd = -1;
     lr->wake = (struct watch) { .fd = r->in.files[ROLE_FILE_WAKE], .events = EPOLLIN, .cb = on_wake };
     if (lr->wake.fd >= 0 && watch_add(r->loop, &lr->wake))
         return err_set_errno(err, "cannot watch the writers' eventfd");

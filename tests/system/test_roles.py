@@ -55,7 +55,7 @@ def roles(lab):
 
 def field(pid, name):
     with open(f"/proc/{pid}/status") as f:
-        return re.search(rf"^{name}:\s+(.*)$", f.read(), re.M).group(1).split()
+        return re.search(rf"^{name}:[ \t]*(.*)$", f.read(), re.M).group(1).split()
 
 
 def second_placeholder(lab):
