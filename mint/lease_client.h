@@ -55,12 +55,14 @@ struct lease_client;
 struct lease_wait;
 
 struct lease_client *lease_client_new(struct loop *l, struct err *err);
+/* Callbacks that are still due are not called; their waits are gone. Leases and sets that others hold stay theirs. */
 void lease_client_free(struct lease_client **c);
 /* The (new) channel to the keeper; takes fd. Waiting requests are sent again, once; subscriptions are renewed. */
 int lease_client_connect(struct lease_client *c, int fd, struct err *err);
 /* A new snapshot: leases of credentials that are gone are dropped, sets are rebuilt. */
 void lease_client_set_policy(struct lease_client *c, struct policy *p, struct placeholder_table *t);
-/* Called (on a later stack) when a lease was revoked: the worker ends exchanges that use it. */
+/* Called (on a later stack) when a lease was revoked: the worker ends exchanges that use it. It is the same object as
+ * lease_get gave out, also when the cache had dropped it since. */
 void lease_client_on_revoked(struct lease_client *c, void (*cb)(void *ctx, const struct lease *lease), void *ctx);
 
 struct lease_answer {
@@ -69,19 +71,25 @@ struct lease_answer {
     uint32_t retry_after_s;
     struct str why; /* for the event and hint; ours, never the sidecar's words */
 };
-/* Returns a cached lease at once (a new reference; no callback), or NULL and *ret_wait with cb exactly once later. */
+/* Returns a cached lease at once (a new reference; no callback), or NULL and *ret_wait with cb exactly once later, at
+ * the latest after limits.lease_timeout (twice that where a lease's scope makes it ask once more). NULL with *ret_wait
+ * NULL: out of memory, nothing will be called (credential_unavailable). LEASE_REJECTED is never answered from the
+ * cache. */
 struct lease *lease_get(struct lease_client *c, const struct credential *cred, const struct ask *ask,
                         struct str request_id, enum lease_reason reason,
                         void (*cb)(void *ctx, const struct lease_answer *a), void *ctx, struct lease_wait **ret_wait);
 void lease_cancel(struct lease_wait **w);
 
 /* The set to scrub an answer with. 1: known (*ret: a new reference, or NULL when no credential covers the host or none
- * is live); 0: being fetched, cb exactly once later (then ask again); -1: the keeper is away (refuse:
- * credential_unavailable). */
+ * is live); 0: being fetched, cb exactly once later (then ask again); -1: it cannot be known (the keeper did not answer
+ * in limits.lease_timeout, the agent is gone, too many are live, out of memory): refuse, credential_unavailable. Cheap
+ * when nothing changed (no allocation). While the keeper is away, what was known stays usable. A lease stays in its
+ * sets until its own end, also when it was replaced or revoked: the origin may give it back that long. */
 int lease_live(struct lease_client *c, const struct agent *agent, const struct host *host, struct lease_set **ret,
                void (*cb)(void *ctx), void *ctx, struct lease_wait **ret_wait);
 /* Changes whenever some set may have changed: a running answer compares it and asks lease_live again. */
 uint64_t lease_client_generation(const struct lease_client *c);
+/* Leases that lease_get could give out now. */
 size_t lease_client_count(const struct lease_client *c);
 
 #endif

@@ -362,12 +362,37 @@ fail:
     return -1;
 }
 
-static struct view *view_get(struct lease_client *c, const struct agent *a, const struct host *host)
+static void views_each(struct lease_client *c, void (*fn)(struct lease_client *c, struct view *v, void *arg), void *arg)
 {
-    struct view *v = view_find(c, a->name, host);
-    if (v)
-        return v;
-    v = c->views.n < LC_VIEWS_MAX ? calloc(1, sizeof *v) : NULL;
+    for (size_t i = 0; i < LC_BUCKETS; i++)
+        for (struct hnode *h = c->views.v[i], *next; h; h = next) {
+            next = h->next;
+            fn(c, LC_CONTAINER(h, struct view, node), arg);
+        }
+}
+
+static void view_older(struct lease_client *c, struct view *v, void *arg)
+{
+    (void)c;
+    struct view **oldest = arg;
+    if (!*oldest || v->used_ms < (*oldest)->used_ms)
+        *oldest = v;
+}
+
+/* One agent that visits many hosts of a wildcard must not keep the others from theirs: the least recently used goes. */
+static void views_make_room(struct lease_client *c)
+{
+    struct view *oldest = NULL;
+    if (c->views.n < LC_VIEWS_MAX)
+        return;
+    views_each(c, view_older, &oldest);
+    view_drop(c, oldest);
+}
+
+static struct view *view_new(struct lease_client *c, const struct agent *a, const struct host *host)
+{
+    views_make_room(c);
+    struct view *v = calloc(1, sizeof *v);
     if (!v)
         return NULL;
     v->names = malloc(a->name.n + 1);
@@ -445,8 +470,12 @@ int lease_live(struct lease_client *c, const struct agent *agent, const struct h
     const struct agent *a = c->policy ? policy_agent(c->policy, agent->name) : NULL;
     if (!a)
         return -1;
-    struct view *v = view_get(c, a, host);
-    if (!v)
+    struct view *v = view_find(c, a->name, host);
+    if (!v && !policy_credentials(c->policy, a, host, NULL, 0)) {
+        *ret = NULL; /* most hosts: nothing to remember */
+        return 1;
+    }
+    if (!v && !(v = view_new(c, a, host)))
         return -1;
     bool away = false;
     struct sub *missing = view_missing(c, v, &away);
@@ -470,29 +499,20 @@ int lease_live(struct lease_client *c, const struct agent *agent, const struct h
 
 /* --- now and then --- */
 
-static void views_each(struct lease_client *c, void (*fn)(struct lease_client *c, struct view *v, uint64_t arg),
-                       uint64_t arg)
+static void view_idle(struct lease_client *c, struct view *v, void *arg)
 {
-    for (size_t i = 0; i < LC_BUCKETS; i++)
-        for (struct hnode *h = c->views.v[i], *next; h; h = next) {
-            next = h->next;
-            fn(c, LC_CONTAINER(h, struct view, node), arg);
-        }
-}
-
-static void view_idle(struct lease_client *c, struct view *v, uint64_t now_ms)
-{
-    if (now_ms - v->used_ms >= LC_IDLE_MS)
+    const uint64_t *now_ms = arg;
+    if (*now_ms - v->used_ms >= LC_IDLE_MS)
         view_drop(c, v);
 }
 
 void lc_live_sweep(struct lease_client *c, uint64_t now_ms)
 {
-    views_each(c, view_idle, now_ms);
+    views_each(c, view_idle, &now_ms);
 }
 
 /* A view that cannot be made anew goes: the next who asks is refused, or made one. */
-static void view_policy(struct lease_client *c, struct view *v, uint64_t arg)
+static void view_policy(struct lease_client *c, struct view *v, void *arg)
 {
     (void)arg;
     const struct agent *a = policy_agent(c->policy, v->agent);
@@ -502,11 +522,11 @@ static void view_policy(struct lease_client *c, struct view *v, uint64_t arg)
 
 void lc_live_policy(struct lease_client *c)
 {
-    views_each(c, view_policy, 0);
+    views_each(c, view_policy, NULL);
     c->generation++;
 }
 
-static void view_end(struct lease_client *c, struct view *v, uint64_t arg)
+static void view_end(struct lease_client *c, struct view *v, void *arg)
 {
     (void)arg;
     view_drop(c, v);
@@ -523,5 +543,5 @@ static void sub_end(struct sub *s)
 void lc_live_done(struct lease_client *c)
 {
     subs_each(c, sub_end);
-    views_each(c, view_end, 0);
+    views_each(c, view_end, NULL);
 }

@@ -762,6 +762,35 @@ static void test_live_too_many(void **state)
     asker_done(&x);
 }
 
+/* One agent visits more hosts than there is room for: the other is not refused, and nothing is forgotten. */
+static void test_live_many_hosts(void **state)
+{
+    (void)state;
+    struct asker x = { 0 };
+    struct lease_set *set;
+    char name[64];
+    for (int i = 0; i < 5000; i++) {
+        snprintf(name, sizeof name, "h%d.elsewhere.test", i);
+        assert_int_equal(ask_live(&x, f.coder, name, &set), 1);
+    }
+    assert_int_equal(ask_live(&x, f.coder, "first.wild.test", &set), 0);
+    live((struct offer) { .id = "L1", .value = "value-of-the-first" });
+    watched(said[0].id);
+    for (int i = 0; i < 5000; i++) {
+        now_us += 1000;
+        snprintf(name, sizeof name, "h%d.wild.test", i);
+        assert_int_equal(ask_live(&x, f.coder, name, &set), 1);
+        assert_int_equal(set->n, 1);
+        lease_set_unref(&set);
+    }
+    must_have_said(1, "watch coder github");
+    assert_int_equal(ask_live(&x, f.other, "git.test", &set), 0);
+    assert_int_equal(ask_live(&x, f.coder, "first.wild.test", &set), 1);
+    assert_int_equal(set->n, 1);
+    lease_set_unref(&set);
+    asker_done(&x);
+}
+
 /* ---- the rest ---- */
 
 static void test_bad_messages(void **state)
@@ -905,12 +934,12 @@ static int group_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_get),       TEST(test_single_flight), TEST(test_cancel_late),    TEST(test_refused),
-        TEST(test_scope),     TEST(test_scope_refused), TEST(test_rejected),       TEST(test_expiry),
-        TEST(test_idle),      TEST(test_gone),          TEST(test_revoked_in_use), TEST(test_deadline),
-        TEST(test_away),      TEST(test_live),          TEST(test_live_by_answer), TEST(test_live_until_its_end),
-        TEST(test_live_away), TEST(test_live_idle),     TEST(test_live_too_many),  TEST(test_bad_messages),
-        TEST(test_policy),    TEST(test_freed),
+        TEST(test_get),       TEST(test_single_flight), TEST(test_cancel_late),     TEST(test_refused),
+        TEST(test_scope),     TEST(test_scope_refused), TEST(test_rejected),        TEST(test_expiry),
+        TEST(test_idle),      TEST(test_gone),          TEST(test_revoked_in_use),  TEST(test_deadline),
+        TEST(test_away),      TEST(test_live),          TEST(test_live_by_answer),  TEST(test_live_until_its_end),
+        TEST(test_live_away), TEST(test_live_idle),     TEST(test_live_too_many),   TEST(test_bad_messages),
+        TEST(test_policy),    TEST(test_freed),         TEST(test_live_many_hosts),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
