@@ -108,6 +108,16 @@ class Conn:
                 time.sleep(0.02)
         return self
 
+    def send_together(self, *parts):
+        """Each part a TLS record of its own, all in one write."""
+        if not self.tls:
+            return self.send(b"".join(parts))
+        for part in parts:
+            self.tls.write(part)
+            self.sent += len(part)
+        self._flush()
+        return self
+
     def half_close(self):
         """No more from here (close_notify and FIN); reading goes on."""
         self._notify()

@@ -92,20 +92,20 @@ def test_chunked_request_cut_anywhere(lab):
 
 
 def test_a_body_in_records_that_come_together(lab):
-    """Head and chunks are TLS records of their own that are read at once: what the TLS layer has already is not forgotten."""
+    """Head and body are TLS records of their own in one write: what the TLS layer has read already is not forgotten."""
+    head = b"POST / HTTP/1.1\r\nHost: open.test:%d\r\n" % lab.tls_port
     for parts in ([b"5\r\nhello\r\n", b"0\r\n\r\n"], [b"5\r\nhel", b"lo\r\n1\r\n!\r\n0\r\n\r\n"]):
         c = lab.client(timeout=3)
-        c.send(b"POST / HTTP/1.1\r\nHost: open.test:%d\r\nTransfer-Encoding: chunked\r\n\r\n" % lab.tls_port)
-        for part in parts:
-            c.send(part)
+        c.send_together(head + b"Transfer-Encoding: chunked\r\n\r\n", *parts)
         assert read_response(c).json()["body"].startswith("hello")
-    c = lab.client(timeout=3)
-    c.send(b"POST / HTTP/1.1\r\nHost: open.test:%d\r\nContent-Length: 5\r\n\r\n" % lab.tls_port)
-    c.send(b"hello")
+    c.send_together(head + b"Content-Length: 5\r\n\r\n", b"hel", b"lo")
     assert read_response(c).json()["body"] == "hello"
-    c.send(b"GET /1 HTTP/1.1\r\nHost: open.test:%d\r\n\r\n" % lab.tls_port)
-    c.send(b"GET /2 HTTP/1.1\r\nHost: open.test:%d\r\n\r\n" % lab.tls_port)
-    for i in (1, 2):
+
+
+def test_requests_in_records_that_come_together(lab):
+    c = lab.client(timeout=3)
+    c.send_together(*[b"GET /%d HTTP/1.1\r\nHost: open.test:%d\r\n\r\n" % (i, lab.tls_port) for i in range(5)])
+    for i in range(5):
         assert read_response(c).json()["line"] == f"GET /{i} HTTP/1.1"
 
 
