@@ -288,7 +288,8 @@ enum io stream_write(struct stream *s, struct str bytes)
         if (r <= 0) {
             s->broken = true;
             buf_reset(&outgoing);
-            return fail(s) == IO_OK ? IO_OK : IO_ERROR;
+            fail(s);
+            return IO_ERROR;
         }
         bytes = str_from(bytes, (size_t)r);
     }
