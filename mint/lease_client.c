@@ -130,7 +130,8 @@ static void wait_call(struct task *t)
     if (w->kind == WAIT_LIVE) {
         void (*cb)(void *) = w->live_cb;
         wait_free(w);
-        cb(ctx);
+        if (cb)
+            cb(ctx);
         return;
     }
     struct lease_answer a = { .end = w->end, .retry_after_s = w->retry_after_s };

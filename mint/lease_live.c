@@ -50,6 +50,8 @@ static void sub_state(struct sub *s, enum sub_state state)
         htab_add(&c->subs_by_id, &s->by_id, s->id);
     if (state == SUB_AWAY)
         s->away_ms = loop_now_ms(c->loop);
+    if (state == SUB_LIVE) /* an answer that went on meanwhile with what it knew asks again */
+        c->generation++;
     if (state == SUB_LIVE || state == SUB_AWAY) {
         timer_clear(&s->deadline);
         sub_wake(s);

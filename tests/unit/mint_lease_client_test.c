@@ -734,6 +734,9 @@ static void test_live_idle(void **state)
     assert_true(lease_client_generation(client) != before); /* an answer that still runs asks again */
     assert_int_equal(ask_live(&x, f.coder, "git.test", &set), 0);
     must_have_said(3, "watch coder github");
+    before = lease_client_generation(client);
+    watched(said[2].id);
+    assert_true(lease_client_generation(client) != before); /* also when it did not wait for this */
     asker_done(&x);
 }
 
