@@ -5,6 +5,13 @@
  * allow_addresses, and 10.0.0.0/8 stands for what must not be reached. Each refusal has its control. */
 #include "dns_lab.h"
 
+#include "base/lockdown.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 static const char rules[] =
     "  - {name: never, hosts: [no.a.test], action: deny}\n"
     "  - {name: web, agents: [coder], hosts: [\"*.a.test\", a.test], ports: [%PORT%], allow_addresses: [127.0.0.0/8, "
@@ -630,6 +637,53 @@ static void test_tcp_upstream(void **state)
     assert_int_equal(lab_fds(), lab.fds_before);
 }
 
+/* Under the role's own filter: look-ups, dials and a reload with other servers open no file. */
+static int locked_down(bool open_a_file)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct lab lab;
+        char yaml[8192];
+        struct err err;
+        struct rlimit none = { 0, 0 };
+        setrlimit(RLIMIT_CORE, &none);
+        lockdown_prime();
+        START(&lab, good);
+        if (lockdown_filter(LOCKDOWN_DIAL_INET | LOCKDOWN_ACCEPT, &err) < 0)
+            _exit(2);
+        if (lab_dial(&lab, &(struct lab_dial) { .host = "x.a.test", .rule = "web" }).end != END_OK)
+            _exit(3);
+        uint16_t port = lab.servers[0].port;
+        lab.servers[0].port = 1;
+        lab_yaml(&lab, yaml, "", "  - {name: web, hosts: [\"*.a.test\"], action: allow}\n");
+        lab.servers[0].port = port;
+        struct policy *p = lab_policy(yaml);
+        resolver_set_policy(lab.resolver, p, STR("nameserver 127.0.0.9\n"));
+        lab_dial(&lab, &(struct lab_dial) { .host = "y.a.test", .rule = "web", .port = 443, .timeout_ms = 100 });
+        resolver_set_policy(lab.resolver, lab.policy, STR_NONE);
+        if (lab_dial(&lab, &(struct lab_dial) { .host = "z.a.test", .rule = "web" }).end != END_OK)
+            _exit(4);
+        if (open_a_file)
+            (void)!open("/dev/null", O_RDONLY | O_CLOEXEC);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void test_locked_down(void **state)
+{
+    (void)state;
+    assert_int_equal(locked_down(false), 0);
+#ifdef OUTGATE_SANITIZE
+    print_message("a sanitizer build loads no filter: only the release build shows that no file is opened\n");
+#else
+    assert_int_equal(locked_down(true), -SIGSYS); /* control */
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -651,6 +705,7 @@ int main(void)
         cmocka_unit_test(test_observe),
         cmocka_unit_test(test_parent),
         cmocka_unit_test(test_tcp_upstream),
+        cmocka_unit_test(test_locked_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
