@@ -76,7 +76,9 @@ void lockdown_prime(void)
     rand_bytes(seed, sizeof seed);
 }
 
-#define CALL(name) SCMP_SYS(name)
+/* libseccomp's SCMP_A0 leaves a field out, which clang warns of. */
+#define ARG(n, op, ...) ((struct scmp_arg_cmp) { n, op, __VA_ARGS__ })
+#define CALL(name)      SCMP_SYS(name)
 
 static const int base_calls[] = {
     CALL(read), CALL(readv), CALL(write), CALL(writev), CALL(close), CALL(recvmsg), CALL(recvfrom), CALL(sendmsg),
@@ -125,14 +127,14 @@ static int add_list(scmp_filter_ctx ctx, const int *calls, size_t n)
 static int add_socket_family(scmp_filter_ctx ctx, int family)
 {
     return seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
-                            SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family));
+                            ARG(0, SCMP_CMP_EQ, (scmp_datum_t)family, 0));
 }
 
 static int add_memory(scmp_filter_ctx ctx)
 {
-    int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, ARG(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     if (!r)
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, ARG(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     return r;
 }
 
@@ -154,12 +156,12 @@ static int fill(scmp_filter_ctx ctx, unsigned allow)
     if (!r && allow & LOCKDOWN_FILE_WRITE)
         r = ADD_LIST(ctx, file_write_calls);
     if (!r && allow & LOCKDOWN_FILE_READ && !(allow & (LOCKDOWN_FILE_WRITE | LOCKDOWN_EXEC)))
-        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE, O_RDONLY));
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1, ARG(2, SCMP_CMP_MASKED_EQ, O_ACCMODE, O_RDONLY));
     if (!r && allow & LOCKDOWN_THREADS)
         r = ADD_LIST(ctx, thread_calls);
     if (!r && allow & LOCKDOWN_THREADS && !(allow & LOCKDOWN_EXEC))
         r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-                             SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
+                             ARG(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
     if (!r && allow & LOCKDOWN_EXEC)
         r = ADD_LIST(ctx, exec_calls);
     return r;

@@ -51,6 +51,7 @@ static bool allowed(void)
     return false;
 }
 
+static void logv(const char *format, va_list ap) __attribute__((format(printf, 1, 0)));
 static void logv(const char *format, va_list ap)
 {
     char text[1600];

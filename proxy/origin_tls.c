@@ -233,7 +233,7 @@ SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, struct session_cach
     if (host_is_ip(host)) {
         ok = X509_VERIFY_PARAM_set1_ip(SSL_get0_param(ssl), host->ip.b, host->ip.family == 4 ? 4 : 16) == 1;
     } else {
-        ok = SSL_set1_host(ssl, host->name) == 1 && SSL_set_tlsext_host_name(ssl, host->name) == 1;
+        ok = SSL_set1_host(ssl, host->name) == 1 && SSL_set_tlsext_host_name(ssl, (char *)(uintptr_t)host->name) == 1;
     }
     if (!ok) {
         SSL_free(ssl);
