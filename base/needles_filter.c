@@ -228,8 +228,8 @@ static size_t next_plain(const struct needles_filter *f, const char *text, size_
 }
 
 #if defined(__x86_64__)
-/* Both vector scans take full blocks of start positions; the last block is moved back to end exactly at `end` (its
- * first positions were looked at already and are masked), so no load passes the text. */
+/* Both vector scans take full blocks of start positions. The last block is moved back to end exactly at `end`, so that
+ * no load passes the text: its first positions were looked at in this call already and had nothing. */
 
 __attribute__((target("ssse3"))) static inline unsigned block_ssse3(const struct needles_filter *f, const char *p)
 {
@@ -254,7 +254,6 @@ __attribute__((target("ssse3"))) static size_t next_ssse3(const struct needles_f
     while (at < end) {
         size_t block = at + WIDTH <= end ? at : end - WIDTH;
         unsigned hits = block_ssse3(f, text + block);
-        hits &= ~0u << (at - block);
         for (; hits; hits &= hits - 1) {
             size_t p = block + (size_t)__builtin_ctz(hits);
             if (bloom_has(f, text + p))
@@ -309,7 +308,6 @@ AVX2_INLINE size_t scan_avx2(const struct needles_filter *f, const char *text, s
         }
         __m256i bits = block_avx2(f, &t, text + block, offsets);
         unsigned hits = ~(unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bits, _mm256_setzero_si256()));
-        hits &= ~0u << (at - block);
         for (; hits; hits &= hits - 1) {
             size_t p = block + (size_t)__builtin_ctz(hits);
             if (bloom_has(f, text + p))

@@ -420,36 +420,53 @@ static void worst_input(void **state)
     free(c);
 }
 
-/* The slow way against the naive one: periodic needles of a size where the budget is passed soon. */
+/* The slow way against the naive one: needles that repeat themselves, of a size where the budget is passed soon; one
+ * begins with another, and one is of another group. */
 static void slow_same_as_naive(void **state)
 {
     (void)state;
     enum { TEXT = 24 * 1024, LONG = 6000, N = 5 };
     char *text = malloc(TEXT), *store = malloc((size_t)N * LONG);
     assert_true(text && store);
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 40; round++) {
         struct needle v[N];
+        size_t base = 2500 + below(500);
+        const size_t lens[N] = { base, base + 2 + below(50), base + 500, LONG - below(3000), 12 };
         for (size_t i = 0; i < N; i++) {
             char *p = store + i * LONG;
-            size_t len = LONG - below(3000);
-            memset(p, 'a', len);
-            p[i == 4 ? 2 : len - 1 - below(40)] = (char)('b' + i);
-            v[i] = (struct needle) { str_of(p, i == 4 ? 12 : len), (unsigned)i };
+            memset(p, 'a', lens[i]);
+            if (i == 4)
+                p[1 + below(2)] = 'b'; /* also occurs inside v[1] */
+            else if (i >= 2)
+                p[lens[i] - 1 - below(40)] = (char)('b' + i);
+            else
+                p[base - 1] = 'b'; /* v[1] is v[0] and more */
+            if (i == 1)
+                p[lens[i] - 1] = 'c';
+            v[(i + (size_t)round) % N] = (struct needle) { str_of(p, lens[i]), (unsigned)i };
         }
         struct needles *s = needles_new(v, N, false, NULL);
         memset(text, 'a', TEXT);
-        size_t at = TEXT / 2 + below(TEXT / 4);
-        const struct needle *x = &v[below(N)];
-        memcpy(text + at, x->bytes.p, x->bytes.n);
+        size_t last = 0;
+        for (size_t k = 1 + below(3); k; k--) {
+            const struct needle *x = &v[below(N)];
+            size_t at = TEXT / 4 + below(TEXT / 2);
+            memcpy(text + at, x->bytes.p, x->bytes.n);
+            last = at + x->bytes.n;
+        }
         struct str t = str_of(text, TEXT);
-        struct needle_match m = { 0 }, want = { 0 };
-        bool found = needles_find(s, t, 0, &m);
-        assert_int_equal(found, naive_find(v, N, t, 0, &want));
-        assert_true(found);
-        if (m.at != want.at || m.n != want.n || m.id != want.id)
-            fail_msg("round %d: at %zu n %zu id %u, naive at %zu n %zu id %u", round, m.at, m.n, m.id, want.at, want.n,
-                     want.id);
-        for (size_t cut = at + x->bytes.n; cut + 6 > at + x->bytes.n; cut--)
+        for (size_t from = 0;;) {
+            struct needle_match m = { 0 }, want = { 0 };
+            bool found = needles_find(s, t, from, &m);
+            assert_int_equal(found, naive_find(v, N, t, from, &want));
+            if (m.at != want.at || m.n != want.n || m.id != want.id)
+                fail_msg("round %d: at %zu n %zu id %u, naive at %zu n %zu id %u", round, m.at, m.n, m.id, want.at,
+                         want.n, want.id);
+            if (!found)
+                break;
+            from = m.at + m.n;
+        }
+        for (size_t cut = last, k = 0; k < 4; cut = last - below(60), k++)
             assert_int_equal(needles_tail(s, str_sub(t, 0, cut)), naive_tail(v, N, str_sub(t, 0, cut)));
         needles_unref(&s);
     }
