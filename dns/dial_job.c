@@ -249,6 +249,15 @@ static void look_up(struct dial_job *j, const struct host *host)
     }
 }
 
+/* Not for a host that gets a credential: there the address is ours to vet (PRODUCT: origin.parent_proxy). */
+static bool parent_resolves(const struct dial_job *j)
+{
+    const struct credential *first;
+    const struct snapshot *s = j->target->snapshot;
+    return s->config->parent_proxy.resolve_parent &&
+           policy_credentials(s->policy, j->target->agent, &j->host, &first, 1) == 0;
+}
+
 static void resolve(struct dial_job *j, const struct host *host)
 {
     if (host_is_ip(host)) {
@@ -277,7 +286,7 @@ static void resolve(struct dial_job *j, const struct host *host)
             return;
         }
     }
-    if (j->state == JOB_TARGET && j->via_parent && j->target->snapshot->config->parent_proxy.resolve_parent)
+    if (j->state == JOB_TARGET && j->via_parent && parent_resolves(j))
         go_on(j, NULL, 0); /* the parent looks it up */
     else
         look_up(j, host);

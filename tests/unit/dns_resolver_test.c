@@ -570,9 +570,14 @@ static void test_parent(void **state)
     char want[64];
     struct lab_dial d = { .host = "x.a.test", .rule = "web", .port = 443, .via_parent = true };
 
-    /* the parent resolves: the name stays here */
+    /* the parent resolves: the name stays here, unless the host gets a credential */
     lab_start_with(&lab, ROWS(script), NULL, 0,
-                   "origin: {parent_proxy: {address: \"127.0.0.1:%PORT%\", resolve: parent}}", web);
+                   "origin: {parent_proxy: {address: \"127.0.0.1:%PORT%\", resolve: parent}}\n"
+                   "sidecars: [{name: local, socket: /run/mint.sock}]\n"
+                   "credentials:\n"
+                   "  - {name: k, agents: [coder], hosts: [key.a.test], slots: [\"header:x-key\"], env: K, source: "
+                   "{sidecar: local}}",
+                   web);
     struct lab_result r = lab_dial(&lab, &d);
     snprintf(want, sizeof want, "127.0.0.1:%u", lab.port);
     assert_int_equal(r.end, END_OK);
@@ -582,6 +587,8 @@ static void test_parent(void **state)
                      END_HOST_DENIED);
     lab_idle(&lab, 20);
     assert_int_equal(lab.accepted, 1);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { "key.a.test", "web", NULL, 443, 0, true }).end, END_OK);
+    assert_int_equal(server_count(&lab.servers[0], "key.a.test"), 2);
     /* never ourselves, whoever wrote it down */
     struct ip ip;
     ip_parse(STR("127.0.0.1"), &ip);
