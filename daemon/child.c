@@ -10,6 +10,7 @@
 #include "daemon/spawn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,24 @@ static void on_closed(void *ctx, struct msg_channel *ch)
 
 static const struct msg_ops channel_ops = { .on_message = on_message, .on_closed = on_closed };
 
+/* When memory is short: workers first, what the others cannot do without last. */
+static void oom_score_set(const struct child *c)
+{
+    static const char *const scores[ROLE_KIND_COUNT] = {
+        [ROLE_KIND_LOGGER] = "-800", [ROLE_KIND_CA] = "-600", [ROLE_KIND_KEEPER] = "-600", [ROLE_KIND_WORKER] = "200"
+    };
+    char path[64];
+    if (!scores[c->kind] || geteuid() != 0)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)c->pid);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = write(fd, scores[c->kind], strlen(scores[c->kind]));
+    (void)n; /* a container may forbid it */
+    close(fd);
+}
+
 static void restart_later(struct child *c)
 {
     struct supervisor *s = c->sup;
@@ -237,6 +256,7 @@ void child_start(struct child *c)
         c->pid = pid;
         c->started_ms = clock_mono_ms();
         c->state = CHILD_STARTING;
+        oom_score_set(c);
         c->channel = msg_channel_new(s->loop, fd, &channel_ops, c);
         if (!c->channel) {
             close(fd);

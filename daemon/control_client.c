@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/control_client.h"
 
-#include "base/ydoc.h"
 #include "daemon/files.h"
 #include "daemon/runtime.h"
 
@@ -111,19 +110,22 @@ static const char *text_of(const json_t *root, const char *key)
     return s ? s : "";
 }
 
-/* RUNTIME out of a file that has errors elsewhere, so that a server can still be asked (and say what is wrong). NULL:
- * the file does not say. */
+/* RUNTIME out of a file that cannot be parsed, so that its server can still be asked (and say what is wrong): a guess, from
+ * the line that begins with the key, which the handshake confirms. NULL: there is no such line. */
 static char *runtime_of_broken(const struct gather *g)
 {
-    struct ydoc_fault fault;
-    struct ydoc *d = ydoc_parse(buf_str(&g->text), CONFIG_MAX, &fault);
-    const struct ynode *root = d ? ydoc_root(d) : NULL;
-    const struct ynode *n = root && root->kind == YNODE_MAP ? ynode_get(root, STR("runtime_dir")) : NULL;
-    char *path = NULL;
-    if (n && n->kind == YNODE_SCALAR && !ynode_is_null(n) && n->text.n)
-        path = n->text.p[0] == '/' ? z_of(n->text) : z_printf("%s/%.*s", g->dir, STR_ARG(n->text));
-    ydoc_free(d);
-    return path;
+    struct str rest = buf_str(&g->text), line;
+    while (str_split(&rest, '\n', &line)) {
+        if (!str_starts(line, STR("runtime_dir:")))
+            continue;
+        line = str_trim(str_from(line, sizeof "runtime_dir:" - 1));
+        if (line.n >= 2 && (line.p[0] == '"' || line.p[0] == '\'') && line.p[line.n - 1] == line.p[0])
+            line = str_sub(line, 1, line.n - 2);
+        if (!line.n || str_eq(line, STR("null")) || str_eq(line, STR("~")))
+            return NULL;
+        return line.p[0] == '/' ? z_of(line) : z_printf("%s/%.*s", g->dir, STR_ARG(line));
+    }
+    return NULL;
 }
 
 struct target {

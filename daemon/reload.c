@@ -226,6 +226,8 @@ static void commit(struct reload *r)
     s->current = r->next;
     commit_listeners(s);
     commit_minter(r);
+    mint_sources_look(s);
+    sidecar_access_look(s);
     wiring_send_tune(s->logger);
     wiring_send_tune(s->ca);
     commit_workers(s);

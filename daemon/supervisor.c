@@ -77,6 +77,7 @@ static void on_tick(struct timer *t)
     uint64_t now = clock_mono_ms();
     if (s->state == SUP_RUNNING) {
         mint_sources_look(s);
+        sidecar_access_look(s);
         if (now - s->own_ms >= OWN_EVERY_MS)
             refresh_own(s);
         if (now - s->tickets_ms >= TICKETS_EVERY_MS)
@@ -349,22 +350,6 @@ static int children_make(struct supervisor *s, const struct config *c, struct er
     return generation_seal(s, s->current, s->minter ? s->minter->socket_name : NULL, err);
 }
 
-/* A sidecar that the keeper's uid cannot reach would show as credential_unavailable much later. */
-static void warn_sidecars(const struct supervisor *s, const struct config *c)
-{
-    for (size_t i = 0; i < c->nsidecars && s->users.separate; i++) {
-        char *path = z_of(c->sidecars[i].socket);
-        struct stat st;
-        if (stat(path, &st) == 0 && st.st_uid != s->users.key.uid && !(st.st_mode & 0002) &&
-            !(st.st_gid == s->users.key.gid && st.st_mode & 0020))
-            log_error(
-                "sidecars: %.*s: %s: uid %u (the keeper) may not connect to it: chgrp it to gid %u with mode 0660, or "
-                "let others write",
-                STR_ARG(c->sidecars[i].name), path, (unsigned)s->users.key.uid, (unsigned)s->users.key.gid);
-        free(path);
-    }
-}
-
 static int prepare(struct supervisor *s, struct err *err)
 {
     struct diag diag;
@@ -387,7 +372,8 @@ static int prepare(struct supervisor *s, struct err *err)
     listeners_own(&s->listeners, &s->own);
     if (children_make(s, c, err) || control_open(s, err))
         return -1;
-    warn_sidecars(s, c);
+    sidecar_access_look(s);
+    mint_sources_look(s); /* what the files are like before anything is made from them */
     rotate_tickets(s);
     return 0;
 }

@@ -119,6 +119,7 @@ struct supervisor {
     struct timer tick, stop_timer;
     struct watched_file *watched;
     size_t nwatched;
+    bool sidecar_complained;
     struct control *control;
     struct reload *reload;
 };
@@ -186,6 +187,10 @@ void mint_source_open(struct child *minter, const struct role_msg *m);
 void mint_sources_look(struct supervisor *s);
 /* A child for the minter of generation g, with its socket. NULL with the reason, or *ret_none: no source needs one. */
 struct child *mint_child_new(struct supervisor *s, const struct generation *g, bool *ret_none, struct err *err);
+
+/* sidecar_access.c */
+/* Lets the keeper's uid connect to the sockets of the configured sidecars. */
+void sidecar_access_look(struct supervisor *s);
 
 /* sup_events.c */
 void event_lifecycle(struct supervisor *s, const char *what, const char *who, const char *message);
