@@ -84,9 +84,9 @@ cleanup() {
         ip link delete "$LINK" 2>/dev/null
         ip netns delete "$NETNS" 2>/dev/null
     fi
-    if [ "$status" -ne 0 ] && [ -n "$DEMO" ] && [ -s "$DEMO/serve.log" ]; then
-        echo "quickstart: the last lines of the server's log:" >&2
-        tail -n 15 "$DEMO/serve.log" >&2
+    if [ "$status" -ne 0 ] && [ -n "$DEMO" ] && [ -d "$DEMO" ]; then
+        echo "quickstart: the last lines of its logs:" >&2
+        tail -n 12 "$DEMO"/*.log >&2
     fi
     [ -n "$DEMO" ] && rm -rf "$DEMO"
     if [ "$status" -ne 0 ]; then
@@ -133,25 +133,25 @@ install_packages() {
     fi
     [ "$ROOT" = yes ] || die "packages are missing, and only root can install them:" "apt-get install --no-install-recommends ${missing[*]}"
     say "installing: ${missing[*]}"
+    local log
+    log=$(mktemp)
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq </dev/null >/tmp/outgate-quickstart-apt.log 2>&1 &&
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >>/tmp/outgate-quickstart-apt.log 2>&1 || {
-        tail -n 12 /tmp/outgate-quickstart-apt.log >&2
-        die "apt-get failed (the whole log: /tmp/outgate-quickstart-apt.log)"
-    }
-    rm -f /tmp/outgate-quickstart-apt.log
+    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+        tail -n 12 "$log" >&2
+        die "apt-get failed (the whole log: $log)"
+    fi
+    rm -f "$log"
 }
 
 build() {
-    local jobs generator=()
-    jobs=$(nproc)
+    local generator=()
     [ -f build/CMakeCache.txt ] || generator=(-G Ninja)
-    cmake -S . -B build "${generator[@]}" -DCMAKE_BUILD_TYPE=Release >build.log 2>&1 &&
-        cmake --build build -j "$jobs" --target outgate outgate-mint >>build.log 2>&1 || {
-        tail -n 25 build.log >&2
-        die "the build failed (the whole log: $TREE/build.log)"
-    }
-    rm -f build.log
+    mkdir -p build
+    if ! { cmake -S . -B build "${generator[@]}" -DCMAKE_BUILD_TYPE=Release &&
+        cmake --build build -j "$(nproc)" --target outgate outgate-mint; } >build/quickstart.log 2>&1; then
+        tail -n 25 build/quickstart.log >&2
+        die "the build failed (the whole log: $TREE/build/quickstart.log)"
+    fi
     say "$(build/outgate version): build/outgate, build/outgate-mint"
 }
 
@@ -250,7 +250,7 @@ credentials:
 YAML
     env -i PATH="$PATH" "${run[@]}" "$TREE/build/outgate-mint" -c "$DEMO/mint.yaml" </dev/null >"$DEMO/mint.log" 2>&1 &
     PIDS+=($!)
-    await "outgate-mint ($(head -n 1 "$DEMO/mint.log"))" test -S "$DEMO/mint/mint.sock"
+    await "outgate-mint" test -S "$DEMO/mint/mint.sock"
     say "sidecar: outgate-mint on $DEMO/mint/mint.sock, as uid $uid; it alone can read the long-lived secret"
 }
 
