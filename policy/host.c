@@ -199,7 +199,14 @@ int authority_parse(struct str text, uint16_t dflt, struct host *ret_host, uint1
 int authority_put(struct buf *out, const struct host *h, uint16_t port, uint16_t omit)
 {
     bool v6 = h->ip.family == 6;
-    if (port == omit)
-        return buf_putf(out, "%s%s%s", v6 ? "[" : "", h->name, v6 ? "]" : "");
-    return buf_putf(out, "%s%s%s:%u", v6 ? "[" : "", h->name, v6 ? "]" : "", port);
+    if (v6)
+        buf_putc(out, '[');
+    buf_put(out, host_str(h));
+    if (v6)
+        buf_putc(out, ']');
+    if (port != omit) {
+        buf_putc(out, ':');
+        buf_put_u64(out, port);
+    }
+    return out->failed ? -1 : 0;
 }

@@ -13,7 +13,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-enum { READ_BYTES = 32 * 1024, OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, READS_PER_ROUND = 16 };
+enum { READ_BYTES = 32 * 1024, /* at least, a read */
+       OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, READS_PER_ROUND = 16 };
 
 /* --- the end --- */
 
@@ -160,8 +161,7 @@ void client_flush(struct client *c)
         client_close(c, "client_closed", END_UNSET, NULL);
         return;
     }
-    if (c->out.cap > 64 * 1024 || c->state != CLIENT_EXCHANGE)
-        buf_done(&c->out);
+    worker_take_back(c->w, &c->out);
     if (io == IO_AGAIN) {
         watch_set(&c->watch, c->watch.events | EPOLLOUT);
         set_deadline(c);
@@ -296,8 +296,9 @@ void client_tunnel_begin(struct client *c)
 static enum io read_some(struct client *c)
 {
     size_t n;
+    worker_lend(c->w, &c->in);
     char *p = buf_reserve(&c->in, READ_BYTES);
-    enum io io = p ? stream_read(&c->stream, p, READ_BYTES, &n) : IO_AGAIN;
+    enum io io = p ? stream_read(&c->stream, p, c->in.cap - c->in.tail, &n) : IO_AGAIN;
     if (io == IO_OK)
         buf_wrote(&c->in, n);
     return io;
@@ -459,7 +460,7 @@ void client_process(struct client *c)
     client_flush(c);
     if (c->state == CLIENT_DEAD)
         return;
-    buf_release_if_empty(&c->in);
+    worker_take_back(c->w, &c->in);
     if (wants_bytes(c) && !(c->watch.events & EPOLLIN))
         watch_set(&c->watch, c->watch.events | EPOLLIN);
 }

@@ -541,6 +541,7 @@ static void answer_interim(struct client *c, struct exchange *x, const struct an
 
 static void answer_head(struct client *c, struct exchange *x, const struct answer *a)
 {
+    worker_lend(c->w, &c->out);
     put_status(c, a->status, a->reason);
     put_fields(c, a);
     c->answer_chunked = false;

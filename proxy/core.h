@@ -26,6 +26,8 @@ struct corpse {
     void (*bury)(struct corpse *c);
 };
 
+enum { WORKER_SPARES = 16, WORKER_BLOCK = 64 * 1024 };
+
 struct worker {
     struct loop *loop;
     unsigned index;
@@ -50,10 +52,18 @@ struct worker {
     bool draining;
     struct h1_field fields[H1_FIELDS_MAX]; /* scratch of the head parser */
     struct buf scratch;                    /* scratch of the scrubber and of small answers; wiped */
+    char *spares[WORKER_SPARES];           /* empty blocks of WORKER_BLOCK bytes, for buffers between messages */
+    unsigned nspares;
     struct worker_stats stats;
 };
 
 /* c->bury runs once no callback of this round is on the stack. */
 void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse *c));
+
+/* Gives an empty buffer a block to begin with, so that a busy connection does not ask the allocator at every message. Holding one
+ * is harmless: worker_take_back, or buf_done, when it is empty again. */
+void worker_lend(struct worker *w, struct buf *b);
+/* Takes the memory of an empty buffer back; an idle connection holds none. Bytes of a wiped buffer are gone already. */
+void worker_take_back(struct worker *w, struct buf *b);
 
 #endif

@@ -67,7 +67,7 @@ bool origin_write(struct origin *o)
             origin_failed(o, END_ORIGIN_CLOSED, "the connection was lost while the request was sent");
         return false;
     }
-    buf_release_if_empty(&o->out);
+    worker_take_back(o->w, &o->out);
     watch_set(&o->watch, io == IO_AGAIN ? o->watch.events | EPOLLOUT : o->watch.events & ~(uint32_t)EPOLLOUT);
     return true;
 }

@@ -30,6 +30,7 @@ void origin_h1_begin(struct origin *o)
 static void send_head(struct origin *o, struct exchange *x)
 {
     o->chunked = x->req.body != H1_BODY_NONE && x->req.body != H1_BODY_LENGTH;
+    worker_lend(o->w, &o->out);
     enum end end = rewrite_request_h1(x, &o->out);
     if (end != END_OK) {
         buf_reset(&o->out);
@@ -227,10 +228,11 @@ static void read_idle(struct origin *o)
 
 static void read_busy(struct origin *o)
 {
+    worker_lend(o->w, &o->in);
     for (int i = 0; i < READS_PER_ROUND; i++) {
-        char *p = buf_reserve(&o->in, READ_BYTES);
+        char *p = buf_reserve(&o->in, buf_size(&o->in) ? READ_BYTES / 2 : READ_BYTES);
         size_t n;
-        enum io io = p ? stream_read(&o->stream, p, READ_BYTES, &n) : IO_ERROR;
+        enum io io = p ? stream_read(&o->stream, p, o->in.cap - o->in.tail, &n) : IO_ERROR;
         if (io == IO_AGAIN)
             break;
         if (io != IO_OK) {
@@ -266,7 +268,7 @@ void origin_h1_readable(struct origin *o)
         read_busy(o);
     o->reading = false;
     if (o->state == ORIGIN_BUSY)
-        buf_release_if_empty(&o->in);
+        worker_take_back(o->w, &o->in);
     if (x->step == STEP_STREAM)
         exchange_answer_flush(x);
 }
@@ -289,8 +291,8 @@ static void release(struct origin *o, bool keep)
     if (keep && o->state == ORIGIN_BUSY) {
         o->state = ORIGIN_IDLE;
         watch_set(&o->watch, EPOLLIN);
-        buf_done(&o->in);
-        buf_done(&o->out);
+        worker_take_back(o->w, &o->in);
+        worker_take_back(o->w, &o->out);
         pool_put(o->w->pool, o);
     } else {
         origin_close(o);

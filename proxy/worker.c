@@ -36,6 +36,31 @@ void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse 
     loop_defer(w->loop, &w->burial);
 }
 
+/* --- blocks --- */
+
+void worker_lend(struct worker *w, struct buf *b)
+{
+    if (b->mem || b->max < WORKER_BLOCK)
+        return;
+    b->mem = w->nspares ? w->spares[--w->nspares] : malloc(WORKER_BLOCK);
+    b->cap = b->mem ? WORKER_BLOCK : 0;
+    b->head = b->tail = 0;
+}
+
+void worker_take_back(struct worker *w, struct buf *b)
+{
+    if (!b->mem || buf_size(b) || b->failed)
+        return;
+    if (b->cap != WORKER_BLOCK || w->nspares == WORKER_SPARES) {
+        buf_done(b);
+        return;
+    }
+    buf_reset(b);
+    w->spares[w->nspares++] = b->mem;
+    b->mem = NULL;
+    b->cap = 0;
+}
+
 /* --- what happens by itself --- */
 
 static void on_sweep(struct timer *t)
@@ -134,6 +159,8 @@ void worker_free(struct worker **wp)
     agent_table_free(&w->agents);
     view_unref(&w->view);
     buf_done(&w->scratch);
+    while (w->nspares)
+        free(w->spares[--w->nspares]);
     free(w);
 }
 
