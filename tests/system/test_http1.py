@@ -102,6 +102,22 @@ def test_a_body_in_records_that_come_together(lab):
     assert read_response(c).json()["body"] == "hello"
 
 
+def test_many_small_records_that_come_together(lab):
+    """More of them in one read of the socket than one turn of the loop takes, both ways."""
+    c = lab.client(timeout=3)
+    raw = b"POST / HTTP/1.1\r\nHost: open.test:%d\r\nContent-Length: 100\r\n\r\n" % lab.tls_port + b"x" * 100
+    c.send_together(*[bytes([b]) for b in raw])
+    assert read_response(c).json()["body"] == "x" * 100
+
+    def handler(conn, origin):
+        read_request(conn)
+        conn.send_together(*[bytes([b]) for b in answer(200, "y" * 100)])
+        conn.rest()
+
+    lab.open.reset(handler)
+    assert lab.client(timeout=3).ask().body == b"y" * 100
+
+
 def test_requests_in_records_that_come_together(lab):
     c = lab.client(timeout=3)
     c.send_together(*[b"GET /%d HTTP/1.1\r\nHost: open.test:%d\r\n\r\n" % (i, lab.tls_port) for i in range(5)])
