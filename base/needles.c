@@ -21,7 +21,8 @@ enum {
     NEEDLE_MAX = 65536,
     COUNT_MAX = 1 << 22,
     BUDGET_BASE = 128 * 1024, /* bytes compared before anyone looks at the sum: some 10 us */
-    BUDGET_PER_BYTE = 256,    /* and for each byte of text passed: some 20 ns */
+    BUDGET_PER_BYTE =
+        128, /* and for each byte of text passed and needle of the group (the slow way takes one by one) */
     SLOW_STRETCH = 256 * 1024,
 };
 #define NONE UINT32_MAX
@@ -339,6 +340,11 @@ static bool slow_covers(const struct needles *s, const struct slow *slow, const 
     return slow->done && slow->done[slot / 8] >> slot % 8 & 1;
 }
 
+static bool over_budget(const struct group *g, size_t work, size_t passed)
+{
+    return work > BUDGET_BASE + (size_t)BUDGET_PER_BYTE * passed * (g->end - g->first);
+}
+
 static bool slow_begin(const struct needles *s, struct slow *slow, const struct group *g, size_t at)
 {
     if (slow->failed)
@@ -465,7 +471,7 @@ bool needles_find(const struct needles *s, struct str text, size_t from, struct 
             found = true;
             break;
         }
-        if (work > BUDGET_BASE + BUDGET_PER_BYTE * (at - since) && slow_begin(s, &slow, g, at + 1) &&
+        if (over_budget(g, work, at - since) && slow_begin(s, &slow, g, at + 1) &&
             slow_find(s, &slow, g, text, at + 1, end, &m)) {
             found = true;
             end = m.at; /* only another group can be first now */
@@ -514,7 +520,7 @@ size_t needles_tail(const struct needles *s, struct str text)
             best = rest.n;
             break;
         }
-        if (work > BUDGET_BASE + BUDGET_PER_BYTE * (at - first) && slow_begin(s, &slow, g, at)) {
+        if (over_budget(g, work, at - first) && slow_begin(s, &slow, g, at)) {
             size_t n = slow_tail(s, &slow, g, str_from(text, at + 1));
             best = n > best ? n : best;
             if (text.n - best < end)

@@ -213,17 +213,21 @@ static inline bool bloom_has(const struct needles_filter *f, const char *p)
     return f->bloom[h / 64] >> h % 64 & 1;
 }
 
+static inline bool nibbles_fit(const struct needles_filter *f, const char *p)
+{
+    unsigned bits = 0xff;
+    for (size_t i = 0; i < f->offsets; i++) {
+        unsigned byte = (unsigned char)p[f->offset[i]];
+        bits &= f->low[i][byte & 15] & f->high[i][byte >> 4];
+    }
+    return bits != 0;
+}
+
 static size_t next_plain(const struct needles_filter *f, const char *text, size_t at, size_t end)
 {
-    for (; at < end; at++) {
-        unsigned bits = 0xff;
-        for (size_t i = 0; i < f->offsets; i++) {
-            unsigned byte = (unsigned char)text[at + f->offset[i]];
-            bits &= f->low[i][byte & 15] & f->high[i][byte >> 4];
-        }
-        if (bits && bloom_has(f, text + at))
+    for (; at < end; at++)
+        if (nibbles_fit(f, text + at) && bloom_has(f, text + at))
             return at;
-    }
     return end;
 }
 
@@ -332,6 +336,8 @@ size_t needles_filter_next(const struct needles_filter *f, const char *text, siz
 {
     if (at >= end)
         return end;
+    if (bloom_has(f, text + at) && nibbles_fit(f, text + at)) /* a run of candidates: not worth starting the vectors */
+        return at;
 #if defined(__x86_64__)
     if (f->level == NEEDLES_AVX2)
         return next_avx2(f, text, at, end);

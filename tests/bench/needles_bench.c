@@ -180,5 +180,12 @@ int main(int argc, char **argv)
     store[0][255] = 'b';
     set[0].bytes.n = 256;
     run("worst: a repeated, one needle 256 B a…ab", 1);
+    for (size_t i = 0; i < MAX; i++) {
+        memset(store[i], 'a', 40);
+        for (size_t k = 30; k < 40; k++)
+            store[i][k] = (char)('b' + below(20));
+        set[i] = (struct needle) { str_of(store[i], 40), (unsigned)i };
+    }
+    run("worst: a repeated, 2000 needles a…a<random>", MAX);
     return 0;
 }
