@@ -2,12 +2,12 @@
 #include "base/log.h"
 
 #include "base/clock.h"
-#include "base/str.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { LINES_PER_SECOND = 50 };
@@ -19,11 +19,28 @@ void log_init(const char *name)
     who = name;
 }
 
+/* Control bytes and what is not ASCII are escaped; quotes are ours. */
+static size_t make_safe(const char *text, char *out, size_t size)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t n = 0;
+    for (const unsigned char *p = (const unsigned char *)text; *p && n + 5 < size; p++) {
+        if (*p >= 0x20 && *p < 0x7f) {
+            out[n++] = (char)*p;
+            continue;
+        }
+        const char escaped[] = { '\\', 'x', hex[*p >> 4], hex[*p & 15] };
+        memcpy(out + n, escaped, sizeof escaped);
+        n += sizeof escaped;
+    }
+    out[n] = 0;
+    return n;
+}
+
 static void put_line(const char *text)
 {
     char safe[3200], line[3400];
-    str_escape(str_c(text), safe, sizeof safe);
-    /* Quotes and backslashes are ours here: only control bytes matter on a terminal. */
+    make_safe(text, safe, sizeof safe);
     int n = snprintf(line, sizeof line, "%s: %s\n", who, safe);
     if (n > 0) {
         ssize_t ignored = write(2, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);

@@ -224,8 +224,6 @@ static void on_lease(void *ctx, const struct lease_answer *a)
     struct lease_slot *slot = ctx;
     struct exchange *x = slot->x;
     size_t i = slot->index;
-    free(slot);
-    x->slots[i] = NULL;
     x->waits[i] = NULL;
     if (a->end != END_OK) {
         x->retry_after_s = a->retry_after_s;
@@ -245,20 +243,14 @@ static void ask_leases(struct exchange *x, const struct ask *ask, enum lease_rea
     for (size_t i = 0; i < x->plan.nwanted; i++) {
         if (x->leases[i])
             continue;
-        struct lease_slot *slot = malloc(sizeof *slot);
-        if (!slot) {
+        x->slots[i] = (struct lease_slot) { x, i };
+        x->leases[i] =
+            lease_get(x->w->leases, x->plan.wanted[i], ask, str_c(x->request_id), reason, on_lease, &x->slots[i], &x->waits[i]);
+        if (!x->leases[i] && !x->waits[i]) {
             exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "out of memory");
             return;
         }
-        *slot = (struct lease_slot) { x, i };
-        x->slots[i] = slot;
-        x->leases[i] = lease_get(x->w->leases, x->plan.wanted[i], ask, str_c(x->request_id), reason, on_lease, slot, &x->waits[i]);
-        if (x->leases[i]) {
-            x->slots[i] = NULL;
-            free(slot);
-        } else {
-            x->leases_missing++;
-        }
+        x->leases_missing += !x->leases[i];
     }
 }
 

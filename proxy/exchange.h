@@ -120,7 +120,7 @@ struct exchange {
     struct lease_set *live;
     struct lease *leases[SWAP_MAX];
     struct lease_wait *waits[SWAP_MAX], *live_wait;
-    struct lease_slot *slots[SWAP_MAX]; /* of the waits */
+    struct lease_slot slots[SWAP_MAX]; /* of the waits */
     size_t leases_missing;
     bool planned, lease_retried;
 

@@ -22,11 +22,8 @@ static void cancel_waits(struct exchange *x)
     timer_clear(&x->deadline);
     dial_cancel(&x->dial);
     lease_cancel(&x->live_wait);
-    for (size_t i = 0; i < SWAP_MAX; i++) {
+    for (size_t i = 0; i < x->plan.nwanted; i++)
         lease_cancel(&x->waits[i]);
-        free(x->slots[i]);
-        x->slots[i] = NULL;
-    }
     if (x->unsynced) {
         struct exchange **at = &x->w->unsynced;
         while (*at && *at != x)
@@ -48,7 +45,7 @@ static void release_origin(struct exchange *x)
 static void bury(struct corpse *c)
 {
     struct exchange *x = (struct exchange *)c;
-    for (size_t i = 0; i < SWAP_MAX; i++)
+    for (size_t i = 0; i < x->plan.nwanted; i++)
         lease_unref(&x->leases[i]);
     scrub_done(&x->scrub);
     lease_set_unref(&x->live);

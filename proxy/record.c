@@ -64,18 +64,18 @@ static const char *scheme_name(enum scheme s)
 
 static void put_path(struct exchange *x, struct event *e)
 {
-    struct buf path, clean;
-    buf_init(&path, 64 * 1024);
-    buf_init(&clean, 128 * 1024);
-    path.wipe = true;
+    /* One thread: the blocks are kept from record to record, their contents are not. */
+    static struct buf path = { .max = 512 * 1024, .wipe = true }, clean = { .max = 2 * 1024 * 1024, .wipe = true };
+    buf_reset(&path);
+    buf_reset(&clean);
     record_target(x->view, x->req.target, &path);
     struct str text = buf_str(&path);
     uint64_t hits = 0;
     if (x->live && scrub_text(x->live, text, &clean, &hits))
         text = buf_str(&clean);
     event_put_str(e, FIELD_PATH, text);
-    buf_done(&path);
-    buf_done(&clean);
+    buf_reset(&path);
+    buf_reset(&clean);
 }
 
 static void put_shared(struct exchange *x, struct event *e)
