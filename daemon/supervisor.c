@@ -2,6 +2,7 @@
 #include "daemon/supervisor.h"
 
 #include "base/clock.h"
+#include "base/lockdown.h"
 #include "base/log.h"
 #include "daemon/files.h"
 #include "daemon/runtime.h"
@@ -409,6 +410,7 @@ int supervisor_run(const char *config_file)
     umask(0022);
     struct rlimit none = { 0, 0 };
     setrlimit(RLIMIT_CORE, &none);
+    lockdown_raise_nofile();
     prctl(PR_SET_DUMPABLE, 0); /* env values and the install key pass through here */
     s.loop = loop_new();
     if (!s.loop || signals_open(&s, &err) || prepare(&s, &err)) {

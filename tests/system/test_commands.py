@@ -478,6 +478,59 @@ def test_ordinary_user():
         shutil.rmtree(d, ignore_errors=True)
 
 
+def typed(args, answer, uid, env):
+    """Runs a command on a terminal of its own as that user and types one line when it asks. (exit status, what the terminal showed)"""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        os.execve(args[0], args, env)
+    out, sent = b"", False
+    while True:
+        try:
+            chunk = os.read(fd, 4096)
+        except OSError:
+            break
+        if not chunk:
+            break
+        out += chunk
+        if b"console token" in out and not sent:
+            os.write(fd, answer + b"\n")
+            sent = True
+    os.close(fd)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), out
+
+
+def test_console_token_is_typed():
+    """An ordinary user's server: drain wants the token, from the terminal."""
+    if os.geteuid():
+        raise Skip("needs root to become another user")
+    d = tempfile.mkdtemp(prefix="outgate-user-")
+    uid, env = 65534, {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": d}
+    drop = dict(user=uid, group=uid, extra_groups=[], env=env, cwd=d)
+    try:
+        os.chown(d, uid, uid)
+        exe = shutil.copy(EXE, os.path.join(d, "og"))
+        port = L.free_port(["127.0.0.1"])
+        subprocess.run([exe, "init", "h"], check=True, capture_output=True, **drop)
+        conf = os.path.join(d, "h", "outgate.yaml")
+        text = open(conf).read().replace("127.0.0.1:3128", f"127.0.0.1:{port}")
+        open(conf, "w").write(text)
+        p = subprocess.Popen([exe, "serve", "-c", conf], stderr=subprocess.PIPE, start_new_session=True, **drop)
+        for line in p.stderr:
+            if b"outgate: ready" in line:
+                break
+        token = open(os.path.join(d, "h/state/keys/console.token"), "rb").read().strip()
+        status, out = typed([exe, "drain", "-c", conf], b"wrong" * 10, uid, env)
+        assert status == UNREADABLE and b"does not fit" in out and p.poll() is None, out
+        status, out = typed([exe, "drain", "-c", conf], token, uid, env)
+        assert status == OK and token not in out, out
+        assert p.wait(10) == OK
+    finally:
+        shutil.rmtree(d, ignore_errors=True)
+
+
 # ---------------------------------------------------------------- run
 
 
