@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     rig_mint(&r, STR("github -> \"ghs_REALREALREALREALREAL\" ttl 3000"));
     rig_name(&r, STR("api.test 203.0.113.7"));
     must(rig_start(&r, str_c(config), why, sizeof why), why);
-    struct actor *c = actor_client(&r, NULL);
+    struct actor *c = actor_client(&r);
     must(actor_send(&r, c, STR("CONNECT api.test:443 HTTP/1.1\r\nHost: api.test:443\r\n\r\n")), "send");
     wait_bytes(&r, c, 39);
     must(actor_tls(&r, c, "api.test"), c->error);
