@@ -56,6 +56,8 @@ class Conn:
 
     def __init__(self, sock, timeout=WAIT):
         self.sock, self.buf, self.tls, self.received, self.sent = sock, bytearray(), None, bytearray(), 0
+        # one thread may send while another receives: `lock` for the TLS object, `order` (outside it) for what goes out
+        self.lock, self.order = threading.RLock(), threading.RLock()
         sock.settimeout(timeout)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,9 +87,11 @@ class Conn:
         return self
 
     def _flush(self, cuts=0):
-        data = self.bio_out.read()
-        for at in range(0, len(data), cuts or len(data) or 1):
-            self.sock.sendall(data[at : at + (cuts or len(data))])
+        with self.order:
+            with self.lock:
+                data = self.bio_out.read()
+            for at in range(0, len(data), cuts or len(data) or 1):
+                self.sock.sendall(data[at : at + (cuts or len(data))])
 
     # --- out
     def send(self, data, cuts=None):
@@ -99,8 +103,10 @@ class Conn:
             if not part:
                 continue
             if self.tls:
-                self.tls.write(part)
-                self._flush()
+                with self.order:
+                    with self.lock:
+                        self.tls.write(part)
+                    self._flush()
             else:
                 self.sock.sendall(part)
             self.sent += len(part)
@@ -156,7 +162,8 @@ class Conn:
         while True:
             if self.tls:
                 try:
-                    data = self.tls.read(65536)
+                    with self.lock:
+                        data = self.tls.read(65536)
                     if data:
                         self.received += data
                         return data
@@ -171,9 +178,8 @@ class Conn:
                     raise Closed(False, bytes(self.buf)) from None
                 if not raw:
                     raise Closed(False, bytes(self.buf))
-                self.bio_in.write(raw)
-                with contextlib.suppress(OSError):
-                    self._flush()
+                with self.lock:
+                    self.bio_in.write(raw)
             else:
                 try:
                     data = self.sock.recv(65536)
