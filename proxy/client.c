@@ -214,10 +214,23 @@ static void tls_failed(struct client *c, enum io io)
         client_close(c, "client_closed", END_UNSET, "the client ended the TLS handshake; if it is Node, it may not trust Outgate's CA");
 }
 
+static void on_readable(struct client *c);
+static bool wants_bytes(const struct client *c);
+
 static void on_resume_task(struct task *t)
 {
     struct client *c = (struct client *)((char *)t - offsetof(struct client, resume));
     client_process(c);
+    if (c->state != CLIENT_DEAD && stream_pending(&c->stream) && wants_bytes(c))
+        on_readable(c);
+}
+
+/* Reading goes on: also of what the TLS layer has read already, for which the socket will not become readable again. */
+void client_want_bytes(struct client *c)
+{
+    watch_set(&c->watch, c->watch.events | EPOLLIN);
+    if (stream_pending(&c->stream))
+        loop_defer(c->w->loop, &c->resume);
 }
 
 /* A leaf came for a handshake that waited. */
@@ -277,6 +290,9 @@ void client_tunnel_begin(struct client *c)
 {
     struct str first = buf_str(&c->in);
     if (first.p[0] == 0x16) {
+        client_flush(c); /* the answer to CONNECT goes before the first byte of TLS */
+        if (c->state == CLIENT_DEAD)
+            return;
         if (start_tls(c, CLIENT_TLS))
             client_close(c, "client_closed", END_UNSET, "out of memory");
         return;
@@ -390,6 +406,7 @@ static void on_readable(struct client *c)
         if (c->state == CLIENT_DEAD || !stream_pending(&c->stream))
             return;
     }
+    loop_defer(c->w->loop, &c->resume); /* there is more, but others wait too */
 }
 
 static void on_event(struct watch *w, uint32_t ev)
@@ -462,7 +479,7 @@ void client_process(struct client *c)
         return;
     worker_take_back(c->w, &c->in);
     if (wants_bytes(c) && !(c->watch.events & EPOLLIN))
-        watch_set(&c->watch, c->watch.events | EPOLLIN);
+        client_want_bytes(c);
 }
 
 void client_next(struct client *c)
@@ -486,7 +503,7 @@ void client_next(struct client *c)
     if (buf_size(&c->in)) /* the next request is there already: on a fresh stack */
         loop_defer(c->w->loop, &c->resume);
     else if (!c->eof)
-        watch_set(&c->watch, c->watch.events | EPOLLIN);
+        client_want_bytes(c);
 }
 
 /* --- the beginning --- */

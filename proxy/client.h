@@ -79,6 +79,8 @@ void client_drain(struct client *c);
 /* --- between client.c and its codec, client_h1.c --- */
 /* Parses what is in `in` as far as it goes. */
 void client_process(struct client *c);
+/* Wants to read, also what the TLS layer has read already. */
+void client_want_bytes(struct client *c);
 /* Writes what is in out. */
 void client_flush(struct client *c);
 /* After an answer: the next request, or the end. */

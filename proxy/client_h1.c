@@ -612,7 +612,7 @@ static void more(struct client *c, struct exchange *x)
     else if (!c->body_done && buf_size(&c->in))
         client_h1_body(c);
     if (c->state == CLIENT_EXCHANGE && !c->eof)
-        watch_set(&c->watch, c->watch.events | EPOLLIN);
+        client_want_bytes(c);
 }
 
 static void done(struct client *c, struct exchange *x)
@@ -635,7 +635,7 @@ static void done(struct client *c, struct exchange *x)
     timer_set(c->w->loop, &c->timer, 2000);
     if (buf_size(&c->in))
         loop_defer(c->w->loop, &c->resume);
-    watch_set(&c->watch, c->watch.events | EPOLLIN);
+    client_want_bytes(c);
 }
 
 const struct client_ops client_h1_ops = { answer_interim, answer_head, answer_body, answer_end, client_refuse, answer_cut,

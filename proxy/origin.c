@@ -32,6 +32,7 @@ void origin_close(struct origin *o)
     o->x = NULL;
     timer_clear(&o->idle);
     watch_del(&o->watch);
+    task_cancel(&o->resume);
     stream_close(&o->stream);
     worker_bury(o->w, &o->corpse, bury);
 }

@@ -24,6 +24,7 @@ struct origin {
     struct view *view;
     struct stream stream;
     struct watch watch;
+    struct task resume; /* bytes are left that the socket will not announce */
     enum origin_state state;
     struct host host;
     uint16_t port;

@@ -226,6 +226,12 @@ static void read_idle(struct origin *o)
         origin_close(o);
 }
 
+static void on_resume(struct task *t)
+{
+    struct origin *o = (struct origin *)((char *)t - offsetof(struct origin, resume));
+    origin_h1_readable(o);
+}
+
 static void read_busy(struct origin *o)
 {
     worker_lend(o->w, &o->in);
@@ -234,7 +240,7 @@ static void read_busy(struct origin *o)
         size_t n;
         enum io io = p ? stream_read(&o->stream, p, o->in.cap - o->in.tail, &n) : IO_ERROR;
         if (io == IO_AGAIN)
-            break;
+            return;
         if (io != IO_OK) {
             on_end(o, io);
             return;
@@ -243,8 +249,11 @@ static void read_busy(struct origin *o)
         struct exchange *x = o->x;
         parse(o);
         if (o->state != ORIGIN_BUSY || o->x != x || o->interrupted || !stream_pending(&o->stream))
-            break;
+            return;
     }
+    /* There is more in TLS, for which the socket will not wake us, but others wait too. */
+    o->resume.cb = on_resume;
+    loop_defer(o->w->loop, &o->resume);
 }
 
 void origin_h1_readable(struct origin *o)
