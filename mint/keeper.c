@@ -221,8 +221,10 @@ static int read_unwatch(struct kworker *w, const struct msg *m)
     if (lease_wire_read_watch(m->body, &v))
         return -1;
     struct pair *p = cache_find_pair(w->k, v.credential, v.agent);
-    if (p)
+    if (p) {
         worker_mark(&p->watchers, w->place, false);
+        pair_settle(w->k, p);
+    }
     return 0;
 }
 

@@ -78,7 +78,7 @@ static bool watched(const struct pair *p)
 }
 
 /* A pair that nobody watches and that says nothing goes; one in its pause stays, or the pause would be lost. */
-static void pair_settle(struct keeper *k, struct pair *p)
+void pair_settle(struct keeper *k, struct pair *p)
 {
     if (p->shelves || watched(p) || pair_remembers_until(p) > loop_now_ms(k->loop))
         return;

@@ -185,6 +185,8 @@ static inline uint64_t pair_remembers_until(const struct pair *p)
     return p->backoff_ms ? p->backoff_until_ms + 2 * KEEPER_BACKOFF_MAX_MS : p->backoff_until_ms;
 }
 struct pair *cache_find_pair(const struct keeper *k, struct str credential, struct str agent);
+/* Frees the pair when nothing keeps it. */
+void pair_settle(struct keeper *k, struct pair *p);
 struct shelf *cache_shelf(struct keeper *k, const struct kask *a);
 /* A live lease of the shelf for this question, or NULL. */
 struct entry *cache_find(struct shelf *s, const struct kask *a);

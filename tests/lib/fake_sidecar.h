@@ -269,6 +269,7 @@ static inline void fake_sidecar_stop(struct fake_sidecar *s)
     close(s->watch.fd);
     unlink(s->path);
     buf_done(&s->last);
+    s->watch.loop = NULL;
 }
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -75,12 +76,20 @@ static void test_delete_at_end(void **state)
 static void test_wall_clock(void **state)
 {
     (void)state;
+    static const struct fake_step steps[] = { { 0 }, { .status = 500 } };
+    fake_sidecar_script(&R.sidecar, steps, 2); /* nothing new to be had */
     rig_ask(&R, 0, &plain);
     clock_fake_jump_wall_ms(-7200 * 1000);
-    rig_pass(&R, 571000);
-    assert_string_equal(rig_ask(&R, 0, &plain).value, "REAL-value-of-lease-2");
+    rig_pass(&R, 568000);
+    assert_string_equal(rig_ask(&R, 0, &plain).value, "REAL-value-of-lease-1");
+    rig_pass(&R, 3000);
+    assert_int_equal(rig_ask(&R, 0, &plain).end, END_CREDENTIAL_EXPIRED);
+    rig_pass(&R, 61000);
+    fake_sidecar_script(&R.sidecar, NULL, 0);
+    assert_int_equal(rig_ask(&R, 0, &plain).end, END_OK);
+    assert_int_equal(R.sidecar.calls, 1);
     clock_fake_jump_wall_ms(7200 * 1000);
-    assert_string_equal(rig_ask(&R, 0, &plain).value, "REAL-value-of-lease-3");
+    assert_string_equal(rig_ask(&R, 0, &plain).value, "REAL-value-of-lease-2");
 }
 
 /* Shorter than min_ttl_s: used while it lasts. Too short for the skew: not at all. */
@@ -396,6 +405,40 @@ static void test_mint_ration(void **state)
     assert_int_equal(rig_ask(&R, 0, &(struct rig_ask) { .agent = "other" }).end, END_OK);
 }
 
+/* At its end the keeper gives every lease back, though nobody runs its loop any more. The sidecar is another process
+ * here. */
+static void test_shutdown(void **state)
+{
+    (void)state;
+    struct rig_seen a;
+    fake_sidecar_stop(&R.sidecar);
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct fake_sidecar s;
+        struct loop *l = loop_new();
+        fake_sidecar_start(&s, l, R.socket);
+        if (write(ready[1], "x", 1) != 1)
+            _exit(3);
+        for (uint64_t until = clock_fake_real_ms() + 5000; s.deletes < 2 && clock_fake_real_ms() < until;)
+            loop_run_once(l, 50);
+        _exit(s.deletes == 2 && s.calls == 2 ? 0 : 1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    a = rig_ask(&R, 0, &plain);
+    assert_int_equal(a.end, END_OK);
+    assert_int_equal(rig_ask(&R, 0, &(struct rig_ask) { .host = "git.test" }).end, END_OK);
+    keeper_free(&R.keeper);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(ready[0]);
+    close(ready[1]);
+    unlink(R.socket);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -404,7 +447,7 @@ int main(void)
         T(test_clamp),         T(test_refresh_ahead), T(test_refresh_late_use), T(test_refresh_after),
         T(test_refresh_fails), T(test_denied),        T(test_retry_after),      T(test_backoff_grows),
         T(test_bad_transport), T(test_peer),          T(test_rejected),         T(test_rejected_and_away),
-        T(test_mint_ration),
+        T(test_mint_ration),   T(test_shutdown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
