@@ -27,8 +27,12 @@
 
 struct mint_rule {
     struct mint_rule *next;
-    char credential[64], value[600], refuse[40];
+    char credential[64], value[600], refuse[40], hosts[200], methods[200];
     uint64_t ttl_s;
+};
+struct rig_file {
+    struct rig_file *next;
+    char name[64], bytes[600], path[160];
 };
 struct dial_rule {
     struct dial_rule *next;
@@ -56,6 +60,12 @@ int rig_mint(struct rig *r, struct str text)
         free(m);
         return -1;
     }
+    const char *narrow = strstr(copy, " hosts ");
+    if (narrow)
+        sscanf(narrow, " hosts %199s", m->hosts);
+    narrow = strstr(copy, " methods ");
+    if (narrow)
+        sscanf(narrow, " methods %199s", m->methods);
     m->ttl_s = ttl;
     m->next = r->mints; /* the newest rule for a credential wins */
     r->mints = m;
@@ -68,6 +78,16 @@ static struct mint_rule *mint_find(struct rig *r, struct str credential)
         if (str_eq(str_c(m->credential), credential))
             return m;
     return NULL;
+}
+
+/* "GET,POST" as a list; v has room. */
+static struct name_list list_of(const char *text, struct str *v, size_t max)
+{
+    struct name_list l = { .given = text[0] != 0, .v = v };
+    struct str rest = str_c(text), one;
+    while (l.given && l.n < max && str_split(&rest, ',', &one))
+        v[l.n++] = one;
+    return l;
 }
 
 static void answer_get(struct rig *r, struct msg_channel *ch, uint64_t id, const struct lease_wire_get *g)
@@ -83,7 +103,10 @@ static void answer_get(struct rig *r, struct msg_channel *ch, uint64_t id, const
     } else if (m) {
         char lease_id[32];
         snprintf(lease_id, sizeof lease_id, "lease-%lu", (unsigned long)++r->lease_number);
+        struct str hosts[8], methods[8];
         struct lease_spec spec = {
+            .hosts = list_of(m->hosts, hosts, 8),
+            .methods = list_of(m->methods, methods, 8),
             .id = str_c(lease_id),
             .credential = g->credential,
             .agent = g->agent,
@@ -123,6 +146,8 @@ static int on_keeper(void *ctx, struct msg_channel *ch, struct msg *m)
     struct rig *r = ctx;
     struct lease_wire_get g;
     struct lease_wire_watch v;
+    if (r->keeper_silent)
+        return 0;
     switch (m->type) {
     case LEASE_GET:
         if (lease_wire_read_get(m->body, &g))
@@ -221,7 +246,7 @@ static SSL *origin_ssl(struct rig *r, const char *host)
 static int on_resolver(void *ctx, struct msg_channel *ch, struct msg *m)
 {
     struct rig *r = ctx;
-    if (m->type != DIAL)
+    if (m->type != DIAL || r->resolver_silent)
         return 0;
     struct msg_reader in = msg_reader(m->body);
     msg_get_str(&in, 256);
@@ -289,13 +314,63 @@ static void actor_ended(struct actor *a, bool proper)
         a->ended = true;
     else
         a->cut = true;
-    watch_del(&a->watch);
+    if (a->pour)
+        watch_set(&a->watch, EPOLLOUT); /* half closed: it may still take */
+    else
+        watch_del(&a->watch);
+}
+
+/* The pattern of poured bytes: no period that a buffer's size could hide. */
+static char pattern(size_t i)
+{
+    return (char)('a' + (i % 23 + i / 1009 + i / 65537) % 26);
+}
+
+/* >0 written, 0 no room now, -1 gone. */
+static ssize_t actor_write(struct actor *a, struct str bytes)
+{
+    ssize_t n = a->ssl ? SSL_write(a->ssl, bytes.p, (int)bytes.n) : send(a->fd, bytes.p, bytes.n, MSG_NOSIGNAL);
+    if (n > 0)
+        return n;
+    int e = a->ssl ? SSL_get_error(a->ssl, (int)n) : errno == EAGAIN ? SSL_ERROR_WANT_WRITE : SSL_ERROR_SYSCALL;
+    ERR_clear_error();
+    return e == SSL_ERROR_WANT_READ || e == SSL_ERROR_WANT_WRITE ? 0 : -1;
+}
+
+static void pour_some(struct actor *a)
+{
+    static char block[16384];
+    while (a->pour) {
+        size_t n = a->pour < sizeof block ? a->pour : sizeof block;
+        for (size_t i = 0; i < n; i++)
+            block[i] = pattern(a->poured + i);
+        ssize_t k = actor_write(a, str_of(block, n));
+        if (k == 0)
+            return;
+        if (k < 0) {
+            a->cut = true;
+            watch_del(&a->watch);
+            return;
+        }
+        a->poured += (size_t)k;
+        a->pour -= (size_t)k;
+    }
+    if (a->ended || a->cut)
+        watch_del(&a->watch);
+    else
+        watch_set(&a->watch, a->deaf ? 0 : EPOLLIN);
 }
 
 static void on_actor(struct watch *w, uint32_t ev)
 {
-    (void)ev;
     struct actor *a = (struct actor *)((char *)w - offsetof(struct actor, watch));
+    if (ev & EPOLLOUT)
+        pour_some(a);
+    if (a->deaf || a->ended || a->cut) {
+        if (ev & (EPOLLHUP | EPOLLERR))
+            watch_del(&a->watch);
+        return;
+    }
     for (;;) {
         char *p = buf_reserve(&a->got, 65536);
         ssize_t n;
@@ -303,6 +378,7 @@ static void on_actor(struct watch *w, uint32_t ev)
             n = SSL_read(a->ssl, p, 65536);
             if (n <= 0) {
                 int e = SSL_get_error(a->ssl, (int)n);
+                ERR_clear_error();
                 if (e == SSL_ERROR_WANT_READ || e == SSL_ERROR_WANT_WRITE)
                     return;
                 actor_ended(a, e == SSL_ERROR_ZERO_RETURN);
@@ -321,19 +397,50 @@ static void on_actor(struct watch *w, uint32_t ev)
     }
 }
 
-struct actor *actor_client(struct rig *r)
+void actor_pour(struct actor *a, size_t n)
+{
+    a->pour += n;
+    watch_set(&a->watch, (a->deaf ? 0u : EPOLLIN) | EPOLLOUT);
+}
+
+void actor_hear(struct actor *a, bool on)
+{
+    a->deaf = !on;
+    watch_set(&a->watch, (on ? EPOLLIN : 0u) | (a->pour ? EPOLLOUT : 0u));
+    if (on) /* TLS may hold bytes that came before */
+        on_actor(&a->watch, EPOLLIN);
+}
+
+int actor_drink(struct actor *a, size_t n)
+{
+    struct str got = str_from(buf_str(&a->got), a->taken);
+    size_t i = 0;
+    for (; i < got.n && a->drained < n; i++, a->drained++)
+        if (got.p[i] != pattern(a->drained))
+            return -1;
+    a->taken += i;
+    if (a->drained < n)
+        return 1;
+    a->drained = 0;
+    return 0;
+}
+
+struct actor *actor_client_from(struct rig *r, const char *from)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(r->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in own = { .sin_family = AF_INET };
+    if (from && *from && (inet_pton(AF_INET, from, &own.sin_addr) != 1 || bind(fd, (struct sockaddr *)&own, sizeof own)))
+        abort();
     if (connect(fd, (struct sockaddr *)&sa, sizeof sa))
         abort();
     fcntl(fd, F_SETFL, O_NONBLOCK);
     return actor_new(r, fd, NULL);
 }
 
-int actor_tls(struct rig *r, struct actor *a, const char *sni)
+static int handshake(struct rig *r, struct actor *a, SSL_CTX *ctx, const char *sni)
 {
-    a->ssl = SSL_new(r->client_ctx);
+    a->ssl = SSL_new(ctx);
     SSL_set_fd(a->ssl, a->fd);
     if (sni && *sni) {
         SSL_set_tlsext_host_name(a->ssl, sni);
@@ -341,13 +448,17 @@ int actor_tls(struct rig *r, struct actor *a, const char *sni)
     }
     SSL_set_connect_state(a->ssl);
     uint64_t until = clock_fake_real_ms() + 5000;
+    watch_set(&a->watch, 0); /* the handshake reads by itself */
     for (;;) {
         int n = SSL_do_handshake(a->ssl);
-        if (n == 1)
+        if (n == 1) {
+            watch_set(&a->watch, EPOLLIN);
             return 0;
+        }
         int e = SSL_get_error(a->ssl, n);
         if ((e != SSL_ERROR_WANT_READ && e != SSL_ERROR_WANT_WRITE) || clock_fake_real_ms() > until) {
-            snprintf(a->error, sizeof a->error, "%s", ERR_reason_error_string(ERR_peek_error()));
+            const char *why = ERR_reason_error_string(ERR_peek_error());
+            snprintf(a->error, sizeof a->error, "%s", why ? why : "the connection ended");
             ERR_clear_error();
             watch_del(&a->watch);
             return -1;
@@ -356,21 +467,39 @@ int actor_tls(struct rig *r, struct actor *a, const char *sni)
     }
 }
 
+int actor_tls(struct rig *r, struct actor *a, const char *sni)
+{
+    return handshake(r, a, r->client_ctx, sni);
+}
+
+int actor_distrust(struct rig *r, struct actor *a, const char *sni)
+{
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+    int n = handshake(r, a, ctx, sni);
+    SSL_CTX_free(ctx);
+    return n;
+}
+
 int actor_send(struct rig *r, struct actor *a, struct str bytes)
 {
     uint64_t until = clock_fake_real_ms() + 10000;
+    size_t split = a->split;
+    a->split = 0;
     while (bytes.n) {
         size_t part = bytes.n > 16384 ? 16384 : bytes.n;
-        ssize_t n = a->ssl ? SSL_write(a->ssl, bytes.p, (int)part) : send(a->fd, bytes.p, part, MSG_NOSIGNAL);
-        if (n > 0) {
-            bytes = str_from(bytes, (size_t)n);
-        } else {
-            int e = a->ssl ? SSL_get_error(a->ssl, (int)n) : errno == EAGAIN ? SSL_ERROR_WANT_WRITE : SSL_ERROR_SYSCALL;
-            ERR_clear_error();
-            if ((e != SSL_ERROR_WANT_READ && e != SSL_ERROR_WANT_WRITE) || clock_fake_real_ms() > until)
-                return -1;
+        if (a->piece && part > a->piece)
+            part = a->piece;
+        if (split && part > split)
+            part = split;
+        ssize_t n = actor_write(a, str_sub(bytes, 0, part));
+        if (n < 0 || clock_fake_real_ms() > until)
+            return -1;
+        bytes = str_from(bytes, (size_t)n);
+        if (n && split && (split -= (size_t)n) == 0)
+            rig_settle(r);
+        if (n == 0 || (a->piece && !a->together))
             loop_run_once(r->loop, 1);
-        }
     }
     return 0;
 }
@@ -435,8 +564,13 @@ static int make_policy(struct rig *r, struct str config, char *why, size_t why_s
     struct diag d;
     diag_init(&d);
     struct config *c = config_parse(STR("scenario.yaml"), str_c(r->dir), config, &d);
-    struct side_file roots = { STR("system"), buf_str(&r->origin_ca_pem) };
-    struct policy *p = c ? policy_new(c, &roots, 1, &d) : NULL;
+    struct side_file files[8] = { { STR("system"), buf_str(&r->origin_ca_pem) } };
+    size_t n = 1;
+    for (struct rig_file *f = r->files; f && n < 8; f = f->next) {
+        snprintf(f->path, sizeof f->path, "%s/%s", r->dir, f->name);
+        files[n++] = (struct side_file) { str_c(f->path), str_c(f->bytes) };
+    }
+    struct policy *p = c ? policy_new(c, files, n, &d) : NULL;
     if (!p) {
         snprintf(why, why_size, "%.*s", STR_ARG(d.n ? d.lines[0].text : STR("no policy")));
         diag_done(&d);
@@ -515,9 +649,70 @@ static struct msg_channel *pair(struct rig *r, const struct msg_ops *ops, int *r
     return msg_channel_new(r->loop, s[0], ops, r);
 }
 
+static const struct msg_ops keeper_ops = { on_keeper, on_closed }, resolver_ops = { on_resolver, on_closed };
+
+int rig_file(struct rig *r, struct str text)
+{
+    ptrdiff_t space = str_find_char(text, ' ');
+    if (space < 1)
+        return -1;
+    struct rig_file *f = calloc(1, sizeof *f);
+    snprintf(f->name, sizeof f->name, "%.*s", STR_ARG(str_sub(text, 0, (size_t)space)));
+    snprintf(f->bytes, sizeof f->bytes, "%.*s", STR_ARG(str_from(text, (size_t)space + 1)));
+    f->next = r->files;
+    r->files = f;
+    return 0;
+}
+
+static void forget_watches(struct rig *r)
+{
+    while (r->watches) {
+        struct watch_entry *e = r->watches;
+        r->watches = e->next;
+        free(e);
+    }
+}
+
+int rig_keeper(struct rig *r, struct str what)
+{
+    int fd;
+    struct err err;
+    r->keeper_silent = str_eq(what, STR("silent"));
+    if (r->keeper_silent)
+        return 0;
+    msg_channel_free(&r->keeper);
+    forget_watches(r);
+    if (str_eq(what, STR("away")))
+        return 0;
+    r->keeper = pair(r, &keeper_ops, &fd);
+    return str_eq(what, STR("back")) ? worker_connect_keeper(r->worker, fd, &err) : -1;
+}
+
+int rig_resolver(struct rig *r, struct str what)
+{
+    int fd;
+    struct err err;
+    r->resolver_silent = str_eq(what, STR("silent"));
+    if (r->resolver_silent)
+        return 0;
+    msg_channel_free(&r->resolver);
+    if (str_eq(what, STR("away")))
+        return 0;
+    r->resolver = pair(r, &resolver_ops, &fd);
+    return str_eq(what, STR("back")) ? worker_connect_resolver(r->worker, fd, &err) : -1;
+}
+
+bool rig_calm(struct rig *r)
+{
+    rig_settle(r);
+    uint64_t start = clock_fake_real_ms();
+    for (int i = 0; i < 8; i++) /* timers may end one or the other wait early */
+        loop_run_once(r->loop, 20);
+    return clock_fake_real_ms() - start >= 60;
+}
+
 int rig_start(struct rig *r, struct str config, char *why, size_t why_size)
 {
-    static const struct msg_ops keeper_ops = { on_keeper, on_closed }, resolver_ops = { on_resolver, on_closed };
     snprintf(r->dir, sizeof r->dir, "/tmp/outgate-scenario-XXXXXX");
     if (!mkdtemp(r->dir))
         return -1;
@@ -602,6 +797,14 @@ void rig_log(struct rig *r, struct buf *out)
     free(v);
 }
 
+void rig_end_worker(struct rig *r)
+{
+    if (!r->worker)
+        return;
+    worker_free(&r->worker);
+    rig_settle(r);
+}
+
 void rig_stop(struct rig *r)
 {
     worker_free(&r->worker);
@@ -632,10 +835,11 @@ void rig_stop(struct rig *r)
         r->names = d->next;
         free(d);
     }
-    while (r->watches) {
-        struct watch_entry *e = r->watches;
-        r->watches = e->next;
-        free(e);
+    forget_watches(r);
+    while (r->files) {
+        struct rig_file *f = r->files;
+        r->files = f->next;
+        free(f);
     }
     while (r->lives) {
         struct live_lease *l = r->lives;
