@@ -175,6 +175,7 @@ int sink_write(struct sink *s, const struct event *e, bool reserved)
             return no_room(s);
         unsigned char small[RING_CLOSE_RESERVE - RING_FRAME] EVENT_LOCAL;
         size_t n = compact_close(e, small);
+        MUST(ring_frame_size(n) <= free_bytes); /* what the reservation promised */
         s->reserved = others;
         append(s, small, n, free_bytes);
         return 0;

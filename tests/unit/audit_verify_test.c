@@ -236,6 +236,41 @@ static void test_anchor(void **state)
     lab_done(&other);
 }
 
+/* Behind the anchor (an old one put back) only the checkpoints' signatures stand against a chain computed again. */
+static void test_recomputed_chain_behind_the_anchor(void **state)
+{
+    (void)state;
+    struct lab lab;
+    struct dirent **v;
+    size_t n, size, out_n;
+    make_log(&lab, 2, 1 << 20);
+    char *old = lab_read(lab.keys, AUDIT_ANCHOR_NAME, &n);
+    struct lab_ring ring;
+    lab_start(&lab);
+    lab_ring_init(&lab, &ring, 1 << 20);
+    lab_ring_add(&lab, &ring, "worker", 0, 1);
+    for (int i = 0; i < 20; i++)
+        lab_write(&ring, EVENT_CLOSE, "R");
+    lab_settle(&lab, &ring);
+    lab_stop(&lab);
+    lab_ring_done(&ring);
+    lab_put(lab.keys, AUDIT_ANCHOR_NAME, old, n);
+    assert_verifies(&lab);
+    assert_int_equal(lab_segments(&lab, &v), 1);
+    char *p = lab_read(lab.audit, v[0]->d_name, &size);
+    struct text t = text_split(p, size);
+    char *out = mutate(&t, t.lines - 10, RECHAIN, &out_n);
+    lab_put(lab.audit, v[0]->d_name, out, out_n);
+    struct verify_result r;
+    assert_false(lab_verify(&lab, &r));
+    assert_non_null(strstr(r.bad_where, "not signed"));
+    free(out);
+    free(old);
+    text_free(&t);
+    lab_segments_free(v, 1);
+    lab_done(&lab);
+}
+
 /* What was damaged while the logger was away: it starts, goes on, and the damage stays visible. */
 static void test_restart_does_not_heal(void **state)
 {
@@ -369,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_missing_segments),
         cmocka_unit_test(test_anchor),
+        cmocka_unit_test(test_recomputed_chain_behind_the_anchor),
         cmocka_unit_test(test_restart_does_not_heal),
         cmocka_unit_test(test_pruned_log_verifies),
         cmocka_unit_test(test_checkpoints_every_thousand),
