@@ -15,11 +15,11 @@ static void put_hex(struct str v, const char *digits, struct buf *out)
     }
 }
 
-static void put_percent(struct str v, const char *digits, struct buf *out)
+static void put_percent(struct str v, const char *digits, bool all, struct buf *out)
 {
     for (size_t i = 0; i < v.n; i++) {
         char c = v.p[i];
-        if (ascii_alpha(c) || ascii_digit(c) || c == '-' || c == '.' || c == '_' || c == '~') {
+        if (!all && (ascii_alpha(c) || ascii_digit(c) || c == '-' || c == '.' || c == '_' || c == '~')) {
             buf_putc(out, c);
             continue;
         }
@@ -73,7 +73,11 @@ void form_put(enum form f, struct str value, struct buf *out)
         break;
     case FORM_PERCENT_UPPER:
     case FORM_PERCENT_LOWER:
-        put_percent(value, f == FORM_PERCENT_UPPER ? hex_upper : hex_lower, out);
+        put_percent(value, f == FORM_PERCENT_UPPER ? hex_upper : hex_lower, false, out);
+        break;
+    case FORM_PERCENT_ALL_UPPER:
+    case FORM_PERCENT_ALL_LOWER:
+        put_percent(value, f == FORM_PERCENT_ALL_UPPER ? hex_upper : hex_lower, true, out);
         break;
     case FORM_JSON:
     case FORM_JSON_SLASH:
@@ -102,6 +106,7 @@ bool form_wanted(enum form f, struct str value, struct str text)
     case FORM_PERCENT_UPPER:
         return !str_eq(text, value);
     case FORM_PERCENT_LOWER:
+    case FORM_PERCENT_ALL_LOWER:
         for (size_t i = 0; i + 2 < text.n; i++)
             if (text.p[i] == '%' && (ascii_alpha(text.p[i + 1]) || ascii_alpha(text.p[i + 2])))
                 return true;
@@ -117,6 +122,7 @@ bool form_wanted(enum form f, struct str value, struct str text)
     case FORM_BASE64_1:
     case FORM_BASE64_2:
     case FORM_HEX_LOWER:
+    case FORM_PERCENT_ALL_UPPER:
         return true;
     case FORM_COUNT:
         break;

@@ -21,6 +21,8 @@ enum form {
     FORM_HEX_UPPER,
     FORM_PERCENT_UPPER, /* all but RFC 3986's unreserved characters as %2F */
     FORM_PERCENT_LOWER, /* as %2f */
+    FORM_PERCENT_ALL_UPPER, /* every byte as %XX */
+    FORM_PERCENT_ALL_LOWER,
     FORM_JSON,          /* RFC 8259: " and \ escaped, controls as \u00XX */
     FORM_JSON_SLASH,    /* and / as \/ */
     FORM_COUNT,

@@ -82,6 +82,8 @@ static void test_forms(void **state)
         { FORM_HEX_UPPER, "\xab\x01z", "AB017A" },
         { FORM_PERCENT_UPPER, "a/+ ~\xab", "a%2F%2B%20~%AB" },
         { FORM_PERCENT_LOWER, "a/+ ~\xab", "a%2f%2b%20~%ab" },
+        { FORM_PERCENT_ALL_UPPER, "a/\xab", "%61%2F%AB" },
+        { FORM_PERCENT_ALL_LOWER, "a/\xab", "%61%2f%ab" },
         { FORM_JSON, "a\"b\\c/d\te\x01", "a\\\"b\\\\c/d\\te\\u0001" },
         { FORM_JSON_SLASH, "a\"b\\c/d", "a\\\"b\\\\c\\/d" },
     };
@@ -119,6 +121,8 @@ static void encode(enum form form, struct str plain, struct buf *out)
     case FORM_HEX_UPPER:
     case FORM_PERCENT_UPPER:
     case FORM_PERCENT_LOWER:
+    case FORM_PERCENT_ALL_UPPER:
+    case FORM_PERCENT_ALL_LOWER:
     case FORM_JSON:
     case FORM_JSON_SLASH:
     case FORM_COUNT:
