@@ -22,7 +22,7 @@ int cli_check(const struct cli *cli)
     struct diag diag;
     diag_init(&diag);
     int r = gather_policy(&g, cli->config, &diag);
-    bool unreadable = r && !g.text.mem && diag.errors;
+    bool unreadable = r && !g.was_read;
     fflush(stdout);
     diag_print(&diag, 2, false);
     size_t warnings = diag.n - diag.errors;

@@ -108,7 +108,8 @@ static void print_json(const struct gather *g, const struct verdict *v, struct s
     for (size_t i = 0; i < swap->plan.nwanted; i++)
         json_array_append_new(credentials, json_stringn(swap->plan.wanted[i]->name.p, swap->plan.wanted[i]->name.n));
     enum end code = v->code != END_OK ? v->code : swap->known ? swap->end : END_OK;
-    json_t *root = json_pack("{s:s, s:s, s:b, s:o, s:o, s:s}", "verdict", verdict_name(v), "code", end_code(code),
+    json_t *root = json_pack("{s:s, s:s, s:b, s:o, s:o, s:s}", "verdict",
+                             swap->known && swap->end != END_OK ? "deny" : verdict_name(v), "code", end_code(code),
                              "passes", fine, "steps", lines, "credentials", credentials, "config", g->path);
     json_object_set_new(root, "rule", v->rule ? json_stringn(v->rule->name.p, v->rule->name.n) : json_null());
     json_object_set_new(root, "hint", json_string(code == END_OK ? "" : end_hint(code)));

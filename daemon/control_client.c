@@ -110,8 +110,8 @@ static const char *text_of(const json_t *root, const char *key)
     return s ? s : "";
 }
 
-/* RUNTIME out of a file that cannot be parsed, so that its server can still be asked (and say what is wrong): a guess, from
- * the line that begins with the key, which the handshake confirms. NULL: there is no such line. */
+/* RUNTIME out of a file that cannot be parsed, so that its server can still be asked (and say what is wrong): a guess,
+ * from the line that begins with the key, which the handshake confirms. NULL: there is no such line. */
 static char *runtime_of_broken(const struct gather *g)
 {
     struct str rest = buf_str(&g->text), line;
@@ -143,7 +143,7 @@ static int find_target(const struct cli *cli, struct control_request *q, struct 
     diag_init(&t->diag);
     if (cli->config) {
         t->broken = gather_config(&g, cli->config, &t->diag) != 0;
-        if (t->broken && !(g.path && g.dir && buf_size(&g.text))) {
+        if (t->broken && !g.was_read) {
             diag_print(&t->diag, 2, true);
             r = CLI_UNREADABLE;
         } else {

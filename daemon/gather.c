@@ -35,6 +35,7 @@ static int read_text(struct gather *g, const char *file, struct diag *diag)
         diag_add(diag, true, "%s", g->dir ? err.text : strerror(errno));
         return -1;
     }
+    g->was_read = true;
     return 0;
 }
 

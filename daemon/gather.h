@@ -13,6 +13,7 @@ struct gather {
     char *file, *dir; /* as given; absolute folder */
     char *path;       /* absolute, links resolved: names this configuration between processes */
     struct buf text;
+    bool was_read; /* the file could be read, whatever is in it */
     struct buf system_roots, resolv_conf;
     struct side_file *files; /* owned, with their bytes; "system" borrows system_roots */
     size_t nfiles, cap;

@@ -36,7 +36,7 @@ void event_config(struct supervisor *s, const char *who, bool good, const char *
     struct event e;
     event_init(&e, EVENT_CONFIG);
     put(&e, FIELD_RESULT, good ? "ok" : "refused");
-    put(&e, FIELD_WHAT, good ? "reload" : "reload_failed");
+    put(&e, FIELD_WHAT, !good ? "reload_failed" : before ? "reload" : "load");
     put(&e, FIELD_WHO, who);
     put(&e, FIELD_BEFORE, before);
     put(&e, FIELD_AFTER, after);

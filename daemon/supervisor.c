@@ -134,6 +134,7 @@ void supervisor_ready_check(struct supervisor *s)
         return;
     s->state = SUP_RUNNING;
     event_lifecycle(s, "started", "supervisor", OUTGATE_VERSION);
+    event_config(s, "start", true, NULL, s->current->hash, s->current->gathered.path);
     observe_banner(s);
     say_ready(s);
     notify_systemd(s, "READY=1");

@@ -194,6 +194,7 @@ void sidecar_access_look(struct supervisor *s);
 
 /* sup_events.c */
 void event_lifecycle(struct supervisor *s, const char *what, const char *who, const char *message);
+/* before NULL: the first one */
 void event_config(struct supervisor *s, const char *who, bool good, const char *before, const char *after,
                   const char *message);
 void notify_systemd(const struct supervisor *s, const char *state);

@@ -173,6 +173,8 @@ def test_check():
         assert r.returncode == NO
         lines = [line for line in r.err.splitlines() if re.match(rf"{re.escape(f.file)}:\d+:\d+: \w+: expected .*, got ", line)]
         assert len(lines) == 2, r.err  # every error, not the first
+        open(f.file, "w").close()
+        assert sh("check", "-c", f.file).returncode == NO  # readable, and not a configuration
     r = sh("check", "-c", "/nonexistent.yaml")
     assert r.returncode == UNREADABLE and "/nonexistent.yaml" in r.err
 

@@ -358,6 +358,41 @@ def test_closed_parent_folder():
         lab.close(check=False)
 
 
+def test_configured_users():
+    """Names instead of the numeric ids; what init gave to those is handed over."""
+    root()
+    import pwd
+
+    names = {"net": "daemon", "ca": "bin", "key": "sys", "mint": "games", "log": "man"}
+    try:
+        uids = {k: str(pwd.getpwnam(v).pw_uid) for k, v in names.items()}
+    except KeyError as e:
+        raise Skip(f"no such user here: {e}")
+    lab = L.Lab(tail="users: {" + ", ".join(f"{k}: {v}" for k, v in names.items()) + "}\n")
+    try:
+        assert works(lab)
+        part = {"worker": "net", "resolver": "net", "ca": "ca", "keeper": "key", "minter": "mint", "logger": "log"}
+        for r in roles(lab):
+            assert field(r["pid"], "Uid") == [uids[part[r["name"]]]] * 4, r
+        assert os.stat(lab.path("state", "ca", "ca.key")).st_uid == int(uids["ca"])
+        assert os.stat(lab.path("state", "audit")).st_uid == int(uids["log"])
+        lab.stop()
+        lab.extra["tail"] = "users: {net: nosuchuser}\n"
+        try:
+            lab.start()
+            raise AssertionError("it started")
+        except RuntimeError as e:
+            assert "nosuchuser" in str(e)
+        lab.extra["tail"] = "users: {net: root}\n"
+        try:
+            lab.start()
+            raise AssertionError("it started")
+        except RuntimeError as e:
+            assert "unprivileged" in str(e)
+    finally:
+        lab.close(check=False)
+
+
 # ---------------------------------------------------------------- who may control
 
 
