@@ -223,8 +223,8 @@ static void test_every_open_can_be_closed(void **state)
         event_put_str(&e, FIELD_HINT, str_of(big, 512));
         event_put_str(&e, FIELD_PATH, str_of(big, 2048));
         event_put_str(&e, FIELD_ORIGIN_ADDR, STR("192.0.2.1"));
-        for (int k = 0; k < 40; k++) /* whatever its reservation holds is used */
-            event_add(&e, FIELD_FINDINGS, STR("image_url"));
+        for (int k = 0; k < 120; k++) /* whatever its reservation holds is used, to the last byte */
+            event_add(&e, FIELD_FINDINGS, STR("x"));
         assert_int_equal(sink_write(s, &e, true), 0);
     }
     assert_int_equal(sink_write(s, &e, true), -1); /* no reservation, no room */

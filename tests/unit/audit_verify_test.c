@@ -126,10 +126,13 @@ static char *mutate(const struct text *t, size_t i, enum mutation m, size_t *ret
             COPY(t->p + t->at[k], t->at[k + 1] - t->at[k]);
             char *field = memmem(out + start, at - start, "\"prev\":\"", 8);
             assert_non_null(field);
+            char *head = memmem(out + start, at - start, ",\"head\":\"", 9);
             if (k > i)
                 memcpy(field + 8, prev, 64);
             else
                 change_letter(out, at);
+            if (k > i && head)
+                memcpy(head + 9, prev, 64);
             line_hash(str_of(out + start, at - start - 1), prev);
         }
         break;
