@@ -43,6 +43,7 @@ struct dial_result {
      * RATE_LIMITED, AUDIT_UNAVAILABLE (the name would have to be looked up and the log cannot take the record) */
     enum end end;
     int fd; /* with END_OK: non-blocking, TCP_NODELAY, keep-alive; the callee owns it; else -1 */
+    /* addr: what was dialled, "192.0.2.1:443"; via the parent: the vetted address of the target, "" where the parent resolves */
     struct str addr, why,
         dns_id; /* borrowed for the call; dns_id: the look-up that gave the address, "" where none did */
     uint32_t resolve_ms, connect_ms;

@@ -24,6 +24,7 @@ struct dial_job {
     struct asker *target, *parent; /* parent: NULL until it is resolved */
     struct host host;
     uint16_t port;
+    struct ip target_ip; /* via_parent: the vetted address of the target; family 0: the parent resolves it */
     bool via_parent, own_look_up; /* own_look_up: this job waited, so the events of the look-up say what came of it */
     struct lookup_wait wait;
     struct connector *connector;
@@ -108,8 +109,12 @@ static void on_connected(void *ctx, const struct connector_result *r)
     j->connector = NULL;
     if (r->end == END_OK) {
         j->outcome.fd = r->fd;
-        snprintf(j->outcome.addr, sizeof j->outcome.addr, r->ip.family == 6 ? "[%s]:%u" : "%s:%u",
-                 ip_format(&r->ip, text), asker_of(j)->port);
+        /* Through a parent: the address that was vetted for the target, which the parent is then asked to connect to (so that it is
+         * the address dialled); none where the parent resolves the name. */
+        const struct ip *ip = j->via_parent ? &j->target_ip : &r->ip;
+        if (ip->family)
+            snprintf(j->outcome.addr, sizeof j->outcome.addr, ip->family == 6 ? "[%s]:%u" : "%s:%u", ip_format(ip, text),
+                     j->target->port);
         end_job(j, END_OK, NULL);
     } else if (r->end == END_ADDRESS_DENIED) {
         snprintf(why, sizeof why, "%s is refused (%s)", ip_format(&r->ip, text), r->why);
@@ -135,6 +140,8 @@ static void go_on(struct dial_job *j, const struct ip *ips, size_t n)
         j->parent->operators = true;
         j->parent->port = c->parent_proxy.port;
         j->state = JOB_PARENT;
+        if (n)
+            j->target_ip = ips[0];
         lookup_wait_done(&j->wait);
         timer_clear(&j->other_family);
         resolve(j, &c->parent_proxy.host);

@@ -127,11 +127,19 @@ static void start_tls(struct origin *o)
 static void start_parent(struct origin *o)
 {
     o->state = ORIGIN_PARENT;
+    /* The vetted address where we resolved it ourselves; the name where the parent resolves. */
+    struct buf at;
+    buf_init(&at, 512);
+    if (o->addr[0])
+        buf_put(&at, str_c(o->addr));
+    else
+        authority_put(&at, &o->host, o->port, 0);
     buf_put(&o->out, STR("CONNECT "));
-    authority_put(&o->out, &o->host, o->port, 0);
+    buf_put(&o->out, buf_str(&at));
     buf_put(&o->out, STR(" HTTP/1.1\r\nHost: "));
-    authority_put(&o->out, &o->host, o->port, 0);
+    buf_put(&o->out, buf_str(&at));
     buf_put(&o->out, STR("\r\n"));
+    buf_done(&at);
     if (o->view->parent_login.p)
         h1_put_field(&o->out, STR("Proxy-Authorization"), o->view->parent_login);
     buf_put(&o->out, STR("\r\n"));
