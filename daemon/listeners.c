@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BACKLOG = 4096 };
@@ -132,6 +133,21 @@ void listeners_commit(struct listeners *ls)
             drop(ls, i);
         else
             ls->v[i].is_new = false;
+}
+
+void listeners_own_sockets(struct listeners *ls, const struct config *c)
+{
+    uid_t uid;
+    mode_t mode = unix_owner(c, &uid);
+    for (size_t i = 0; i < ls->n; i++) {
+        const char *path = ls->v[i].path;
+        int dir = path && path[0] == '/' ? AT_FDCWD : ls->runtime_fd;
+        if (!path)
+            continue;
+        if (fchownat(dir, path, uid == (uid_t)-1 ? geteuid() : uid, ls->socket_gid, AT_SYMLINK_NOFOLLOW) ||
+            fchmodat(dir, path, mode, 0))
+            log_error("listener %s: its owner or mode cannot be set", ls->v[i].text);
+    }
 }
 
 void listeners_close(struct listeners *ls)

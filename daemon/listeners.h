@@ -29,6 +29,9 @@ int listeners_prepare(struct listeners *ls, const struct config *c, struct err *
 /* After it: forget the new ones, or close the gone ones and keep the new. */
 void listeners_abort(struct listeners *ls);
 void listeners_commit(struct listeners *ls);
+/* Gives the unix sockets to whom the claims of this configuration name (they may have changed while the socket stayed).
+ */
+void listeners_own_sockets(struct listeners *ls, const struct config *c);
 /* Closes all and removes the sockets' names. */
 void listeners_close(struct listeners *ls);
 /* What we are bound to, an any-address expanded to every address of this machine as well. own_list_done it. */

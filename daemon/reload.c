@@ -174,6 +174,7 @@ static void commit_listeners(struct supervisor *s)
                            &(struct role_msg) { .type = ROLE_LISTENER, .text = text, .fds = &ls->v[i].fd, .nfds = 1 });
         }
     listeners_commit(ls);
+    listeners_own_sockets(ls, s->current->gathered.config);
     own_list_done(&s->own);
     listeners_own(ls, &s->own);
     wiring_send_own(s);

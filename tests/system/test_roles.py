@@ -417,6 +417,13 @@ s.sendall(b'{{"v":1,"command":"status"}}\\n'); print(s.makefile().readline())"""
         assert ask(4301)["code"] == "forbidden"
         assert ask(4302)["ok"] is True  # the control
         lab.event(lambda e: e.get("what") == "control_refused" and "uid 4301" in e.get("who", ""), ("lifecycle",))
+        with open(lab.path("outgate.yaml")) as f:
+            changed = f.read().replace("unix_uid: 4301", "unix_uid: 4303")
+        with open(lab.path("outgate.yaml"), "w") as f:
+            f.write(changed)
+        assert lab.run("reload", "-c", lab.path("outgate.yaml")).returncode == 0
+        assert os.stat(lab.path("run", "local.sock")).st_uid == 4303, "the socket follows the claim"
+        assert ask(4301)["ok"] is True and ask(4303)["code"] == "forbidden"
     finally:
         lab.close(check=False)
 

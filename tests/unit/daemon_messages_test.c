@@ -18,7 +18,8 @@ static const struct {
     struct role_msg m;
     bool to_role;
 } samples[] = {
-    { { .type = ROLE_START, .kind = ROLE_KIND_WORKER, .index = 3, .generation = 9, .number = 61101, .other = 61101 }, true },
+    { { .type = ROLE_START, .kind = ROLE_KIND_WORKER, .index = 3, .generation = 9, .number = 61101, .other = 61101 },
+      true },
     { { .type = ROLE_RING, .fds = fds, .nfds = 3 }, true },
     { { .type = ROLE_FILE, .flag = ROLE_FILE_CA_KEY, .fds = fds, .nfds = 1 }, true },
     { { .type = ROLE_SOURCE, .text = { "abc", 3 } }, true },
@@ -135,8 +136,13 @@ static void test_values(void **state)
     buf_done(&w.buf);
 
     struct str argv[] = { STR("/bin/echo"), STR("x") };
-    struct mint_source s = { .credential = STR("github"), .kind = MINTER_EXEC, .text = STR(""), .argv = argv, .argc = 2,
-                             .ttl_ms = 900000, .peer_uid = 61103 },
+    struct mint_source s = { .credential = STR("github"),
+                             .kind = MINTER_EXEC,
+                             .text = STR(""),
+                             .argv = argv,
+                             .argc = 2,
+                             .ttl_ms = 900000,
+                             .peer_uid = 61103 },
                        s2;
     msg_writer_init(&w);
     mint_source_put(&s, &w);
@@ -254,8 +260,9 @@ static void test_control_access(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_role_round_trip), cmocka_unit_test(test_role_direction), cmocka_unit_test(test_role_refused),
-        cmocka_unit_test(test_role_kind),       cmocka_unit_test(test_values),         cmocka_unit_test(test_values_lists),
+        cmocka_unit_test(test_role_round_trip),  cmocka_unit_test(test_role_direction),
+        cmocka_unit_test(test_role_refused),     cmocka_unit_test(test_role_kind),
+        cmocka_unit_test(test_values),           cmocka_unit_test(test_values_lists),
         cmocka_unit_test(test_control_requests), cmocka_unit_test(test_control_access),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

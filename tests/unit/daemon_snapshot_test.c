@@ -120,8 +120,9 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_roots_once), cmocka_unit_test(test_cut_and_surplus),
-        cmocka_unit_test(test_too_many_files), cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_roots_once),
+        cmocka_unit_test(test_cut_and_surplus), cmocka_unit_test(test_too_many_files),
+        cmocka_unit_test(test_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
