@@ -174,12 +174,9 @@ int logger_add_ring(struct logger *lg, const char *role, unsigned index, unsigne
                     struct err *err)
 {
     struct logger_ring *r = NULL;
-    int rc = ring_new(lg, role, index, generation, ring_fd, &r, err);
-    close(ring_fd);
-    if (rc) {
-        close(done_fd);
+    if (ring_new(lg, role, index, generation, ring_fd, &r, err))
         return -1;
-    }
+    close(ring_fd);
     struct ring_head *h = r->reader.ring.head;
     uint64_t first_seq = atomic_load(&h->first_seq);
     r->done_fd = done_fd;
@@ -484,6 +481,7 @@ void logger_flush(struct logger *lg)
         pump(lg, 1);
     logger_sync(lg);
     logger_anchor(lg);
+    segments_trim(&lg->segments);
 }
 
 void logger_stats(const struct logger *lg, struct logger_stats *ret)

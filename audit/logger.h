@@ -23,16 +23,25 @@ struct logger_options {
 };
 
 /* Continues the chain where the newest segment ends (a torn last line is moved aside to a .torn file and reported as an
- * event). NULL with the reason: a symlink, a foreign owner, or a chain that does not fit the anchor. */
+ * event). A chain that does not fit the anchor does not stop the service: a `chain_broken` line makes every later
+ * verification fail. The descriptors stay the caller's (the folders are duplicated, the key is read). Opens of an
+ * earlier run without a close get one (end: worker_died) after 10 s, unless their worker's ring is added again. NULL
+ * with the reason: a symlink or special file, a foreign owner, a folder others may write, no key, no anchor writable.
+ */
 struct logger *logger_new(struct loop *l, const struct logger_options *o, struct err *err);
 void logger_free(struct logger **lg);
 /* The eventfd that writers touch. */
 int logger_wake_fd(const struct logger *lg);
-/* Starts reading a ring; the logger takes both descriptors. role: "worker", "keeper", …; index: which one; generation:
- * which incarnation. 0 or -1 (not a ring). */
+/* Starts reading a ring; the logger takes both descriptors (on failure they stay the caller's). role: "worker",
+ * "keeper", …; index: which one; generation: which incarnation. A ring that an earlier logger read goes on where that
+ * one stopped: nothing is lost and nothing written twice, and its open exchanges stay open. 0 or -1 (not a ring, or
+ * there already). A worker may write open, close, conn, finding and lifecycle events; the resolver dns, finding and
+ * lifecycle; the others all but open and close. Anything else becomes a `bad_record` line. */
 int logger_add_ring(struct logger *lg, const char *role, unsigned index, unsigned generation, int ring_fd, int done_fd,
                     struct err *err);
-/* The writer is gone: what is left in its ring is written, its open exchanges are closed, the ring is dropped. */
+/* The writer is gone: what is left in its ring is written, its open exchanges are closed, the ring is dropped. For a
+ * worker that died while there was no logger: add its ring first, or what was left in it is not written (its opens are
+ * closed anyway). */
 void logger_ring_died(struct logger *lg, const char *role, unsigned index, unsigned generation);
 /* New values after a reload. */
 void logger_configure(struct logger *lg, const struct logger_options *o);

@@ -148,6 +148,13 @@ static void current_bytes(struct segments *s)
         s->list.v[s->list.n - 1].bytes = s->size;
 }
 
+void segments_trim(struct segments *s)
+{
+    if (s->fd >= 0 && s->allocated > s->size && ftruncate(s->fd, (off_t)s->size) == 0)
+        s->allocated = s->size;
+    /* on failure the blocks stay allocated: space, not truth */
+}
+
 int segments_begin(struct segments *s, uint64_t first_seq, int64_t now_us)
 {
     struct segment next = { .first_seq = first_seq };
@@ -176,9 +183,7 @@ int segments_begin(struct segments *s, uint64_t first_seq, int64_t now_us)
         return -ENOMEM;
     }
     if (s->fd >= 0) {
-        if (s->allocated > s->size && ftruncate(s->fd, (off_t)s->size)) {
-            /* the blocks allocated ahead stay allocated: space, not truth */
-        }
+        segments_trim(s);
         close(s->fd);
     }
     opened(s, fd, &st);
@@ -292,12 +297,9 @@ void segments_drop(struct segments *s, size_t n)
 
 void segments_done(struct segments *s)
 {
-    if (s->fd >= 0) {
-        if (s->allocated > s->size && ftruncate(s->fd, (off_t)s->size)) {
-            /* as in segments_begin */
-        }
+    segments_trim(s);
+    if (s->fd >= 0)
         close(s->fd);
-    }
     s->fd = -1;
     segment_list_done(&s->list);
 }

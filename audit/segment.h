@@ -46,6 +46,8 @@ struct segments {
 int segments_resume(struct segments *s, struct err *err);
 /* Begins a new one; the old is trimmed to its size and closed (sync it before). 0 or -errno with the old one kept. */
 int segments_begin(struct segments *s, uint64_t first_seq, int64_t now_us);
+/* Gives back what is allocated ahead. */
+void segments_trim(struct segments *s);
 /* Leaves a file that cannot be trusted any more (fsync failed); the next write needs segments_begin. */
 void segments_abandon(struct segments *s);
 /* Appends; bytes written (may be fewer) or -errno. */
