@@ -116,7 +116,7 @@ void pool_put(struct pool *p, struct origin *o)
 {
     const struct limits *lim = o->view->limits;
     if (o->view != p->w->view || !lim->pool_connections || p->w->draining ||
-        count_key(p, o, lim->pool_per_key) >= lim->pool_per_key) {
+        (p->count >= lim->pool_per_key && count_key(p, o, lim->pool_per_key) >= lim->pool_per_key)) {
         origin_close(o);
         return;
     }
