@@ -71,6 +71,8 @@ void client_close(struct client *c, const char *end, enum end code, const char *
     worker_bury(c->w, &c->corpse, bury);
 }
 
+static void set_deadline(struct client *c);
+
 void client_linger(struct client *c)
 {
     c->state = CLIENT_LINGER;
@@ -82,7 +84,7 @@ void client_linger(struct client *c)
         }
     }
     watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
-    timer_set(c->w->loop, &c->timer, LINGER_MS);
+    set_deadline(c);
 }
 
 void client_drain(struct client *c)
@@ -113,7 +115,10 @@ static void set_deadline(struct client *c)
         break;
     case CLIENT_PROXY:
     case CLIENT_HEAD:
-        wait_for(c, c->head_begun ? lim->head_timeout : c->made_exchange || c->tunnel ? lim->keepalive_timeout : lim->first_byte_timeout);
+        if (stream_waiting(&c->stream)) /* the answer before is not all taken */
+            wait_for(c, lim->write_timeout);
+        else
+            wait_for(c, c->head_begun ? lim->head_timeout : c->made_exchange || c->tunnel ? lim->keepalive_timeout : lim->first_byte_timeout);
         break;
     case CLIENT_EXCHANGE:
         /* The exchange has its own deadlines; ours is for a client that does not take what we have for it. */
@@ -123,8 +128,8 @@ static void set_deadline(struct client *c)
             timer_clear(&c->timer);
         break;
     case CLIENT_DRAIN:
-    case CLIENT_LINGER:
-        wait_for(c, LINGER_MS);
+    case CLIENT_LINGER: /* the end of an answer is given as much time as its middle */
+        wait_for(c, stream_waiting(&c->stream) ? lim->write_timeout : LINGER_MS);
         break;
     case CLIENT_DEAD:
         break;
@@ -370,8 +375,8 @@ static void read_linger(struct client *c)
             return;
         }
         c->drained += n;
-        if (c->drained > c->view->limits->drain_body_bytes) {
-            client_close(c, NULL, END_UNSET, NULL);
+        if (c->drained > c->view->limits->drain_body_bytes) { /* no more; but a reset now could cost it the answer */
+            watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLIN);
             return;
         }
     }

@@ -558,7 +558,7 @@ static void answer_head(struct client *c, struct exchange *x, const struct answe
         }
     }
     /* An answer that overtakes its request: the rest of the request is not wanted, and cannot be told from the next one for sure. */
-    if (a->close || (!x->request_sent && x->req.expect_continue && !x->interims))
+    if (a->close || (!x->request_sent && x->req.expect_continue && !x->continued))
         c->close_after = true;
     if (c->close_after || c->w->draining)
         buf_put(&c->out, STR("Connection: close\r\n"));
@@ -607,9 +607,9 @@ static void more(struct client *c, struct exchange *x)
 {
     if (c->x != x || c->state != CLIENT_EXCHANGE)
         return;
-    if (!c->body_done && buf_size(&c->in) && !c->busy)
+    if (!c->body_done && !c->busy) /* its end may be all that is left to find */
         client_process(c);
-    else if (!c->body_done && buf_size(&c->in))
+    else if (!c->body_done)
         client_h1_body(c);
     if (c->state == CLIENT_EXCHANGE && !c->eof)
         client_want_bytes(c);

@@ -185,7 +185,7 @@ void client_refuse(struct client *c, struct exchange *x, enum end end)
     if (seconds)
         buf_putf(&extra, "Retry-After: %u\r\n", (unsigned)seconds);
     /* What follows on the connection must be certain: a body that the client may or may not send after this is not. */
-    if ((x->req.expect_continue && !x->interims && !c->body_done) || end == END_BAD_REQUEST || end == END_HEAD_TOO_LARGE ||
+    if ((x->req.expect_continue && !x->continued && !c->body_done) || end == END_BAD_REQUEST || end == END_HEAD_TOO_LARGE ||
         end == END_MISDIRECTED || end == END_DRAINING)
         c->close_after = true;
     put_answer(c, status, buf_str(&message), shape == SHAPE_TEXT ? STR("text/plain; charset=utf-8") : STR("application/json"),

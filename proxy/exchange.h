@@ -139,6 +139,9 @@ struct exchange {
     bool head_sent;     /* the final head went to the client */
     bool answer_done;
     unsigned interims;
+    bool continued;     /* one of them was 100: the client sends its body */
+    bool sized;         /* the length was said: so much is left of it */
+    uint64_t left;
     struct buf replay; /* body sent so far, while it may still have to be sent again */
     bool replayable;
     struct body_watch watch;

@@ -210,6 +210,7 @@ static bool interim(struct exchange *x, const struct h1_head *h)
         return false;
     }
     forget_replay(x);
+    x->continued |= h->status == 100;
     touch(x);
     if (x->client_http10)
         return true;
@@ -225,11 +226,20 @@ static bool interim(struct exchange *x, const struct h1_head *h)
     return x->step == STEP_STREAM;
 }
 
-/* A whole short body: scrubbed first, so that its length can be said. Its bytes lie in the worker's scratch from *ret_at on. */
-static int scrub_whole(struct exchange *x, struct str body, struct buf *scratch, size_t *ret_at)
+/* Body bytes to the client. Where a length was said they must fit it: scrubbing may have changed it after all (another form of a value
+ * than the raw one, a lease that is new since the head). False: the exchange is over. */
+static bool give_body(struct exchange *x, struct str data)
 {
-    *ret_at = buf_size(scratch);
-    return scrub_feed(&x->scrub, body, true, scratch);
+    if (!data.n)
+        return x->step == STEP_STREAM;
+    if (x->sized && data.n > x->left) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, "scrubbing made the answer longer than it said");
+        return false;
+    }
+    x->left -= x->sized ? data.n : 0;
+    x->bytes_out += data.n;
+    x->cops->body(x->client, x, data);
+    return x->step == STEP_STREAM;
 }
 
 static void reflected(struct exchange *x)
@@ -258,9 +268,12 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     x->ms_first_byte = (uint32_t)(loop_now_ms(x->w->loop) - x->t_attempt);
     struct buf *scratch = &x->w->scratch;
     buf_reset(scratch);
-    size_t n = rewrite_answer_fields(x, h, answer_fields, H1_FIELDS_MAX, scratch), at = 0;
+    /* A whole short body is scrubbed first, so that its length can be said. It lies at the beginning of scratch, the fields' values
+     * behind it. */
     bool whole = x->scrubbing && !no_body && h->body == H1_BODY_LENGTH && h->length <= in_hand.n;
-    size_t fields_end = buf_size(scratch);
+    bool unread = whole && scrub_feed(&x->scrub, str_sub(in_hand, 0, (size_t)h->length), true, scratch);
+    size_t body_n = buf_size(scratch);
+    size_t n = rewrite_answer_fields(x, h, answer_fields, H1_FIELDS_MAX, scratch);
     struct answer a = {
         .status = h->status,
         .reason = h->reason,
@@ -273,8 +286,7 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     };
     if (no_body) /* the length of what a GET would bring, where it was said (RFC 9110 8.6) */
         a.has_length = h->status != 204 && said_length(h, &a.length);
-    if (n == SIZE_MAX || (whole && (!buf_reserve(scratch, fields_end + 2 * in_hand.n + 8192) ||
-                                    scrub_whole(x, str_sub(in_hand, 0, (size_t)h->length), scratch, &at)))) {
+    if (n == SIZE_MAX || unread) {
         exchange_end(x, END_ORIGIN_PROTOCOL, "an answer too large to read");
         return -1;
     }
@@ -282,7 +294,7 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     buf_init(&reason, 4096);
     if (x->scrubbing && a.reason.n && scrub_text(x->scrub.set, a.reason, &reason, &x->scrub.hits))
         a.reason = buf_str(&reason);
-    struct str body = whole ? str_from(buf_str(scratch), at) : STR_NONE;
+    struct str body = str_sub(buf_str(scratch), 0, body_n);
     if (whole)
         a.length = body.n;
     else if (!no_body && a.has_length && changes_length(x))
@@ -291,13 +303,11 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
         a.has_length = false;
     x->status = h->status;
     x->head_sent = true;
+    x->sized = a.has_length && !no_body;
+    x->left = x->sized ? a.length : 0;
     x->cops->head(x->client, x, &a);
     buf_done(&reason);
-    if (body.n && x->step == STEP_STREAM) {
-        x->bytes_out += body.n;
-        x->cops->body(x->client, x, body);
-    }
-    if (x->step != STEP_STREAM)
+    if (x->step != STEP_STREAM || !give_body(x, body))
         return -1;
     touch(x);
     return whole ? (ptrdiff_t)h->length : 0;
@@ -309,41 +319,32 @@ bool exchange_answer_body(struct exchange *x, struct str data)
         return false;
     refresh_scrub(x);
     touch(x);
-    if (!x->scrubbing) {
-        x->bytes_out += data.n;
-        x->cops->body(x->client, x, data);
-        return x->step == STEP_STREAM;
-    }
+    if (!x->scrubbing)
+        return give_body(x, data);
     struct buf *scratch = &x->w->scratch;
     buf_reset(scratch);
     if (scrub_feed(&x->scrub, data, false, scratch)) {
         exchange_end(x, END_ORIGIN_PROTOCOL, "an answer that cannot be read");
         return false;
     }
-    struct str out = buf_str(scratch);
-    x->bytes_out += out.n;
-    if (out.n)
-        x->cops->body(x->client, x, out);
-    return x->step == STEP_STREAM;
+    return give_body(x, buf_str(scratch));
 }
 
 /* Trailer fields that may pass, scrubbed; values may lie in scratch. */
 static size_t pass_trailers(struct exchange *x, const struct field *in, size_t n, struct field *out, size_t max, struct buf *scratch)
 {
-    size_t k = 0, bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        bytes += 4 * in[i].value.n + 4096;
-    if (x->scrubbing && !buf_reserve(scratch, bytes))
-        return 0;
+    size_t k = 0, replaced = 0;
     for (size_t i = 0; i < n && k < max; i++) {
         if (!rewrite_trailer_passes(in[i].name))
             continue;
         out[k] = in[i];
-        size_t before = buf_size(scratch);
-        if (x->scrubbing && scrub_text(x->scrub.set, in[i].value, scratch, &x->scrub.hits))
-            out[k].value = str_from(buf_str(scratch), before);
+        if (x->scrubbing)
+            rewrite_scrub_value(x, &out[k], k, &replaced, scratch);
         k++;
     }
+    if (scratch->failed) /* never an unscrubbed one instead */
+        return 0;
+    rewrite_scrub_done(out, replaced, scratch);
     return k;
 }
 
@@ -358,10 +359,12 @@ void exchange_answer_end(struct exchange *x, const struct field *trailers, size_
             exchange_end(x, END_ORIGIN_PROTOCOL, "an answer that cannot be read");
             return;
         }
-        struct str rest = buf_str(scratch);
-        x->bytes_out += rest.n;
-        if (rest.n)
-            x->cops->body(x->client, x, rest);
+        if (!give_body(x, buf_str(scratch)))
+            return;
+    }
+    if (x->sized && x->left) {
+        exchange_end(x, END_ORIGIN_PROTOCOL, "scrubbing made the answer shorter than it said");
+        return;
     }
     struct field pass[64];
     buf_reset(scratch);

@@ -230,6 +230,9 @@ static void on_event(struct watch *w, uint32_t ev)
     case ORIGIN_IDLE:
         if (ev & (EPOLLIN | EPOLLHUP | EPOLLERR))
             origin_h1_readable(o);
+        /* What cannot be switched off would be reported for ever while the client has no room for what the origin left. */
+        if (ev & (EPOLLHUP | EPOLLERR) && o->state == ORIGIN_BUSY && !(o->watch.events & EPOLLIN))
+            watch_del(&o->watch);
         break;
     }
 }

@@ -19,6 +19,7 @@ void origin_h1_begin(struct origin *o)
     o->in_body = o->got_byte = o->sent_all = o->interrupted = false;
     o->keep_alive = true;
     o->head_from = 0;
+    o->in.wipe = x->covered; /* what comes back may hold a real value */
     memcpy(x->origin_addr, o->addr, sizeof x->origin_addr);
     memcpy(x->tls_version, o->tls_version, sizeof x->tls_version);
     memcpy(x->tls_cipher, o->tls_cipher, sizeof x->tls_cipher);
@@ -27,8 +28,24 @@ void origin_h1_begin(struct origin *o)
 
 /* --- the request --- */
 
+/* Answers are wanted: the watch may have been narrowed, or taken out when the peer was gone, while none could be read. */
+static void want_answer(struct origin *o)
+{
+    uint32_t events = EPOLLIN | (stream_waiting(&o->stream) ? EPOLLOUT : 0u);
+    if (o->watch.loop) {
+        watch_set(&o->watch, events);
+        return;
+    }
+    o->watch.events = events;
+    if (watch_add(o->w->loop, &o->watch))
+        origin_failed(o, END_ORIGIN_CLOSED, "out of memory");
+}
+
 static void send_head(struct origin *o, struct exchange *x)
 {
+    want_answer(o);
+    if (o->state != ORIGIN_BUSY)
+        return;
     o->chunked = x->req.body != H1_BODY_NONE && x->req.body != H1_BODY_LENGTH;
     worker_lend(o->w, &o->out);
     enum end end = rewrite_request_h1(x, &o->out);
@@ -73,7 +90,6 @@ static void fail_parse(struct origin *o, enum h1_result r, const struct h1_fault
         snprintf(why, sizeof why, "the answer's head is over limits.head_bytes or limits.header_fields");
     else
         snprintf(why, sizeof why, "the answer is malformed: %s", fault->why);
-    o->got_byte = true;
     origin_failed(o, END_ORIGIN_PROTOCOL, why);
 }
 
@@ -93,7 +109,6 @@ static bool parse_head(struct origin *o)
         fail_parse(o, r, &fault);
         return false;
     }
-    o->got_byte = true;
     o->head_from = 0;
     if (h.status >= 200) {
         o->keep_alive &= h.keep_alive && h.body != H1_BODY_UNTIL_CLOSE;
@@ -246,6 +261,7 @@ static void read_busy(struct origin *o)
             return;
         }
         buf_wrote(&o->in, n);
+        o->got_byte = true;
         struct exchange *x = o->x;
         parse(o);
         if (o->state != ORIGIN_BUSY || o->x != x || o->interrupted || !stream_pending(&o->stream))
@@ -287,7 +303,9 @@ static void more(struct origin *o)
     if (o->state != ORIGIN_BUSY)
         return;
     o->interrupted = false;
-    watch_set(&o->watch, o->watch.events | EPOLLIN);
+    want_answer(o);
+    if (o->state != ORIGIN_BUSY)
+        return;
     /* Bytes may be waiting in `in` or in TLS, for which the socket will not wake us. */
     if (buf_size(&o->in) || stream_pending(&o->stream))
         origin_h1_readable(o);

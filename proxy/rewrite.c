@@ -30,11 +30,6 @@ const char *rewrite_request_check(const struct exchange *x, enum end *ret_end)
                 break;
             *ret_end = END_METHOD_DENIED;
             return "a method override header, where a rule or credential limits methods";
-        case H1_EXPECT:
-            if (r->expect_continue)
-                break;
-            *ret_end = END_BAD_REQUEST;
-            return "an Expect field other than 100-continue";
         case H1_UPGRADE:
             /* h2c is taken off (RFC 9113 obsoletes it); any other protocol would run past every check. */
             if (!r->upgrade || str_eq_nocase(r->fields[i].f.value, STR("h2c")))
@@ -76,6 +71,8 @@ static bool request_passes(const struct exchange *x, size_t i, bool connection)
     if (h1_name_flags(f->id) & (H1_N_HOP | H1_N_FRAMING) || f->id == H1_PROXY_OTHER)
         return false;
     if ((f->id == H1_RANGE || f->id == H1_IF_RANGE) && narrowed(x))
+        return false;
+    if (f->id == H1_EXPECT && !x->req.expect_continue) /* without a body, or in HTTP/1.0, it means nothing (RFC 9110 10.1.1) */
         return false;
     return !connection || !nominated(x->req.fields, x->req.nfields, f->f.name);
 }
@@ -166,6 +163,28 @@ enum end rewrite_request_h1(struct exchange *x, struct buf *out)
 
 /* --- answers --- */
 
+/* Replaced values lie in scratch, which moves while it grows: where each of them is becomes an address only at the end. */
+static struct { /* one thread, used within one call */
+    size_t field, at, n;
+} moved[H1_FIELDS_MAX];
+
+void rewrite_scrub_value(struct exchange *x, struct field *f, size_t index, size_t *replaced, struct buf *scratch)
+{
+    size_t at = buf_size(scratch);
+    if (!scrub_text(x->scrub.set, f->value, scratch, &x->scrub.hits))
+        return;
+    moved[*replaced].field = index;
+    moved[*replaced].at = at;
+    moved[*replaced].n = buf_size(scratch) - at;
+    ++*replaced;
+}
+
+void rewrite_scrub_done(struct field *fields, size_t replaced, const struct buf *scratch)
+{
+    for (size_t i = 0; i < replaced; i++)
+        fields[moved[i].field].value = str_sub(buf_str(scratch), moved[i].at, moved[i].n);
+}
+
 static bool answer_passes(const struct h1_head *h, const struct h1_field *f, bool connection)
 {
     if (h1_name_flags(f->id) & (H1_N_HOP | H1_N_FRAMING) || f->id == H1_PROXY_OTHER)
@@ -184,28 +203,19 @@ static bool answer_passes(const struct h1_head *h, const struct h1_field *f, boo
 size_t rewrite_answer_fields(struct exchange *x, const struct h1_head *h, struct field *out, size_t max, struct buf *scratch)
 {
     bool connection = has_connection(h->fields, h->nfields);
-    size_t n = 0;
-    if (x->scrubbing) {
-        /* Replaced values are copied into scratch; room for all of them is made first, so that none moves. */
-        size_t bytes = 0;
-        for (size_t i = 0; i < h->nfields; i++)
-            bytes += 4 * h->fields[i].f.value.n + 4096;
-        if (!buf_reserve(scratch, bytes))
-            return SIZE_MAX;
-    }
+    size_t n = 0, replaced = 0;
     for (size_t i = 0; i < h->nfields && n < max; i++) {
         if (!answer_passes(h, &h->fields[i], connection))
             continue;
         out[n] = h->fields[i].f;
         if (x->scrubbing) {
-            size_t before = buf_size(scratch);
-            if (scrub_text(x->scrub.set, out[n].value, scratch, &x->scrub.hits))
-                out[n].value = str_from(buf_str(scratch), before);
             if (scrub_text(x->scrub.set, out[n].name, scratch, &x->scrub.hits))
                 continue; /* a value used as a field name: the field is dropped */
+            rewrite_scrub_value(x, &out[n], n, &replaced, scratch);
         }
         n++;
     }
+    rewrite_scrub_done(out, replaced, scratch);
     return scratch->failed ? SIZE_MAX : n;
 }
 

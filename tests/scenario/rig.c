@@ -342,6 +342,8 @@ static void pour_some(struct actor *a)
     static char block[16384];
     while (a->pour) {
         size_t n = a->pour < sizeof block ? a->pour : sizeof block;
+        if (a->piece && n > a->piece)
+            n = a->piece;
         for (size_t i = 0; i < n; i++)
             block[i] = pattern(a->poured + i);
         ssize_t k = actor_write(a, str_of(block, n));
@@ -443,7 +445,7 @@ static int handshake(struct rig *r, struct actor *a, SSL_CTX *ctx, const char *s
     a->ssl = SSL_new(ctx);
     SSL_set_fd(a->ssl, a->fd);
     if (sni && *sni) {
-        SSL_set_tlsext_host_name(a->ssl, sni);
+        SSL_set_tlsext_host_name(a->ssl, (char *)(uintptr_t)sni);
         SSL_set1_host(a->ssl, sni);
     }
     SSL_set_connect_state(a->ssl);
@@ -704,11 +706,15 @@ int rig_resolver(struct rig *r, struct str what)
 
 bool rig_calm(struct rig *r)
 {
-    rig_settle(r);
-    uint64_t start = clock_fake_real_ms();
-    for (int i = 0; i < 8; i++) /* timers may end one or the other wait early */
+    uint64_t until = clock_fake_real_ms() + 3000;
+    for (int rests = 0; rests < 4 && clock_fake_real_ms() < until;) {
+        uint64_t start = clock_fake_real_ms();
         loop_run_once(r->loop, 20);
-    return clock_fake_real_ms() - start >= 60;
+        rests = clock_fake_real_ms() - start >= 15 ? rests + 1 : 0;
+        if (rests == 4)
+            return true;
+    }
+    return false;
 }
 
 int rig_start(struct rig *r, struct str config, char *why, size_t why_size)

@@ -22,6 +22,7 @@
  *   client< STATUS-OR-START | Field: value | !Absent || body   the next message has this start, these fields, not this text, this body
  *                                                 (`...text`: a body with this text in it)
  *   client< HTTP/1.1 200 ||~ body [|| Trailer: x | !Y]   its chunks, whatever their sizes, are this text
+ *   client< HTTP/1.1 200 ||+                      the body stays unread
  *   client< "raw"                                 the next bytes are exactly these
  *   client< end | cut | closed | nothing          properly; not; either way; no bytes and no end
  *   origin< and origin> likewise; `origin: accept` takes the next connection (implied by the first origin<)
@@ -54,7 +55,7 @@ struct script {
 struct run {
     struct rig rig;
     struct buf config;
-    struct actor *client[ACTORS], *origin[ACTORS];
+    struct actor *client[ACTORS], *origin[ACTORS], *retired;
     struct buf seen_client, seen_origin, log;
     char why[2048];
     char values[16][600]; /* of the mint, which must not get out */
@@ -258,7 +259,9 @@ static int expect_message(struct actor *a, struct str want)
         return 0;
     }
     size_t n = body_size(head, rest);
-    if (body.p) {
+    if (str_eq(body, STR("+"))) {
+        n = 0;
+    } else if (body.p) {
         struct buf b;
         buf_init(&b, 1 << 24);
         if (quoted(body))
@@ -498,6 +501,11 @@ static int step_actor(struct run *r, struct str who, char op, struct str what)
         if (done <= 0)
             return done;
         if (str_eq(what, STR("accept"))) {
+            if (*a) { /* stays open to the end of the run */
+                buf_put(&r->seen_origin, buf_str(&(*a)->got));
+                (*a)->next = r->retired;
+                r->retired = *a;
+            }
             *a = NULL;
         } else if (str_eq(what, STR("shut")) && *a) {
             actor_shut(*a);
@@ -743,6 +751,11 @@ static void run_done(struct run *r)
             actor_free(r->client[i]);
         if (r->origin[i])
             actor_free(r->origin[i]);
+    }
+    while (r->retired) {
+        struct actor *a = r->retired;
+        r->retired = a->next;
+        actor_free(a);
     }
     rig_stop(&r->rig);
     buf_done(&r->config);
