@@ -192,7 +192,8 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
     SSL_CTX_set_security_level(ctx, 2);
     bool ok = SSL_CTX_set_cipher_list(ctx, "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL") == 1 &&
               SSL_CTX_set1_groups_list(ctx, "X25519:P-256:P-384") == 1;
-    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    /* CLEANSE_PLAINTEXT: an answer may hold a real value until the scrubber took it out. */
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(ctx, 1);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
