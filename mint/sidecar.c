@@ -324,6 +324,7 @@ void sidecar_hub_free(struct sidecar_hub **hp)
     while ((c = TAILQ_FIRST(&h->running))) {
         TAILQ_REMOVE(&h->running, c, link);
         curl_multi_remove_handle(h->multi, c->easy);
+        c->sidecar->nrunning--;
         call_free(c);
     }
     while ((c = TAILQ_FIRST(&h->done))) {
