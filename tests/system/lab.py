@@ -800,6 +800,8 @@ refuse_at: {e['refuse_at']}
             if check:
                 leaked = self.leaks()
                 assert not leaked, f"real values leaked: {leaked}"
+                broken = [x for x in self.log_bytes().splitlines() if b"broken invariant" in x or b"ERROR: AddressSanitizer" in x]
+                assert not broken, f"a role broke: {broken[:3]}"
         finally:
             for o in self.origins.values():
                 o.close()
