@@ -17,6 +17,7 @@ enum env_kind {
     ENV_ONE,
     ENV_TRUE,
     ENV_SYSTEM,
+    ENV_CERT_DIR,
     ENV_BASIC,
     ENV_JAVA,
     ENV_KINDS
@@ -173,6 +174,8 @@ static char *value_of(enum env_kind kind, const struct place *p, const char *tru
         return z_of(STR("1"));
     case ENV_TRUE:
         return z_of(STR("True"));
+    case ENV_CERT_DIR:
+        return z_of(STR("/etc/ssl/certs"));
     case ENV_SYSTEM:
         return z_of(STR("system"));
     case ENV_BASIC:
