@@ -57,21 +57,32 @@ def first_sentence(name):
     comment = re.search(r"/\*(.*?)\*/", head, re.S) or re.search(r'"""(.*?)"""', head, re.S)
     body = comment.group(1) if comment else "\n".join(re.findall(r"^#(.*)$", head, re.M))
     body = re.sub(r"SPDX-License-Identifier: \S+", "", body)
-    body = " ".join(w for w in re.sub(r"^\s*[*#!] ?", "", body, flags=re.M).split())
+    body = " ".join(re.sub(r"^\s*[*#!] ?", "", body, flags=re.M).split())
     body = re.sub(r"^/bin/\S+ |^!?/usr/bin/env \S+ ", "", body)
-    m = re.match(r"(.{10,}?)(?:\. |[:;] |\.$|$)", re.sub(r"^[a-z0-9_./]+(\.[ch])?: ", "", body))
-    return (m.group(1) if m else body)[:140] or "?"
+    body = re.sub(r"^[a-zA-Z0-9_./-]+(\.[ch])?: ", "", re.sub(r" \([A-Z][^)]*\)", "", body))
+    m = re.match(r"(.{20,}?)(?:\. |; |\.$|$)", body)
+    body = m.group(1) if m else body
+    return (body[0].lower() + body[1:] if body[1:2].islower() else body)[:170] if body else "?"
 
 
 def add(names):
+    """foo.h and foo.c share a line, which says what foo is."""
     path = os.path.join(tree.ROOT, MAP)
     lines = tree.text(MAP).split("\n")
     have, _ = read("\n".join(lines))
-    for missing in sorted(wanted(names) - set(have)):
+    need = wanted(names) - set(have)
+    for missing in sorted(need):
+        pair = re.sub(r"\.h$", ".c", missing)
+        if missing.endswith(".c") and (header := missing[:-1] + "h") in need | set(have):
+            for i, line in enumerate(lines):  # the header has its line already, from before
+                if line.startswith(f"- `{header}`: "):
+                    lines[i] = line.replace(f"- `{header}`", f"- `{header}`, `{missing}`", 1)
+            continue
+        both = f"`{missing}`, `{pair}`" if pair != missing and pair in need else f"`{missing}`"
         folder = missing.rstrip("/").rpartition("/")[0]
         near = [i for i, l in enumerate(lines) if (m := LINE.match(l)) and m.group(1).rstrip("/").rpartition("/")[0] == folder and m.group(1) < missing]
         near = near or [i for i, l in enumerate(lines) if l.startswith(f"- `{folder}/`")] or [len(lines) - 2]
-        lines.insert(near[-1] + 1, f"- `{missing}`: {first_sentence(missing)}")
+        lines.insert(near[-1] + 1, f"- {both}: {first_sentence(missing)}")
     with open(path, "w", encoding="utf-8") as f:
         f.write("\n".join(lines))
 
