@@ -111,16 +111,32 @@ static uint32_t types_of(const char *role)
     return all & ~(1u << EVENT_OPEN | 1u << EVENT_CLOSE);
 }
 
-/* Opens that this worker index left in the file: those of this very ring are its own again, older ones are closed. */
+static void opens_move(struct opens *from, struct opens *to, struct open_entry *e)
+{
+    opens_take(from, e);
+    opens_add(to, e->bytes, e->n, e->seq, e->worker);
+    free(e);
+}
+
+/* Opens that this worker index left in the file, which a logger that starts has found there: those since this ring was
+ * first read are its own again, also where an older ring of the index took them; of the rest, an older ring took what
+ * was its own, and what nobody took is closed. */
 static void adopt_orphans(struct logger *lg, struct logger_ring *r, uint64_t first_seq)
 {
     for (struct open_entry *e = lg->orphans.oldest, *next; e; e = next) {
         next = e->next;
-        if (e->worker != r->index)
+        if (e->worker == r->index)
+            opens_move(&lg->orphans, first_seq && e->seq >= first_seq ? &r->opens : &lg->due, e);
+    }
+    for (size_t i = 0; first_seq && i < lg->nrings; i++) {
+        struct logger_ring *old = lg->rings[i];
+        if (!same_writer(old, r))
             continue;
-        opens_take(&lg->orphans, e);
-        opens_add(first_seq && e->seq >= first_seq ? &r->opens : &lg->due, e->bytes, e->n, e->seq, e->worker);
-        free(e);
+        for (struct open_entry *e = old->opens.oldest, *next; e; e = next) {
+            next = e->next;
+            if (e->seq >= first_seq)
+                opens_move(&old->opens, &r->opens, e);
+        }
     }
 }
 
@@ -178,13 +194,12 @@ int logger_add_ring(struct logger *lg, const char *role, unsigned index, unsigne
         return -1;
     close(ring_fd);
     struct ring_head *h = r->reader.ring.head;
-    uint64_t first_seq = atomic_load(&h->first_seq);
     r->done_fd = done_fd;
     skip_written(lg, r);
+    if (!r->reader.pos) /* no line of it stands in the file */
+        atomic_store(&h->first_seq, 0);
     if (r->worker)
-        adopt_orphans(lg, r, first_seq);
-    if (!first_seq)
-        atomic_store(&h->first_seq, lg->next_seq);
+        adopt_orphans(lg, r, atomic_load(&h->first_seq));
     r->written_pos = r->reader.pos;
     r->synced_pos = atomic_load(&h->synced_pos);
     lg->rings[lg->nrings++] = r;
@@ -203,9 +218,11 @@ void logger_ring_died(struct logger *lg, const char *role, unsigned index, unsig
     if (r) {
         r->dying = true;
     } else if (!strcmp(role, "worker")) { /* it died while there was no logger */
-        struct logger_ring none = { .index = index };
+        struct logger_ring none = { .role = "worker", .index = index };
         adopt_orphans(lg, &none, 0);
     }
+    if (!r && lg->ring_closed)
+        lg->ring_closed(lg->ring_closed_ctx, role, index, generation);
     touch(lg->wake.fd);
 }
 
@@ -217,9 +234,18 @@ static void drop_dead_rings(struct logger *lg)
             i++;
             continue;
         }
-        ring_free(r);
         lg->rings[i] = lg->rings[--lg->nrings];
+        if (lg->ring_closed)
+            lg->ring_closed(lg->ring_closed_ctx, r->role, r->index, r->generation);
+        ring_free(r);
     }
+}
+
+void logger_on_ring_closed(struct logger *lg,
+                           void (*cb)(void *ctx, const char *role, unsigned index, unsigned generation), void *ctx)
+{
+    lg->ring_closed = cb;
+    lg->ring_closed_ctx = ctx;
 }
 
 /* --- draining --- */

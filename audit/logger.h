@@ -34,15 +34,20 @@ void logger_free(struct logger **lg);
 int logger_wake_fd(const struct logger *lg);
 /* Starts reading a ring; the logger takes both descriptors (on failure they stay the caller's). role: "worker",
  * "keeper", …; index: which one; generation: which incarnation. A ring that an earlier logger read goes on where that
- * one stopped: nothing is lost and nothing written twice, and its open exchanges stay open. 0 or -1 (not a ring, or
- * there already). A worker may write open, close, conn, finding and lifecycle events; the resolver dns, finding and
- * lifecycle; the others all but open and close. Anything else becomes a `bad_record` line. */
+ * one stopped: nothing is lost and nothing written twice, and its open exchanges stay open. Rings of one writer are
+ * added in the order of their generations. 0 or -1 (not a ring, or there already). A worker may write open, close,
+ * conn, finding and lifecycle events; the resolver dns, finding and lifecycle; the others all but open and close.
+ * Anything else becomes a `bad_record` line. */
 int logger_add_ring(struct logger *lg, const char *role, unsigned index, unsigned generation, int ring_fd, int done_fd,
                     struct err *err);
 /* The writer is gone: what is left in its ring is written, its open exchanges are closed, the ring is dropped. For a
  * worker that died while there was no logger: add its ring first, or what was left in it is not written (its opens are
  * closed anyway). */
 void logger_ring_died(struct logger *lg, const char *role, unsigned index, unsigned generation);
+/* cb is called once a dead writer's ring is dropped: everything it held is in the file and its exchanges are closed.
+ * Only then may the ring's descriptor go: until then a logger that dies leaves it to its successor. */
+void logger_on_ring_closed(struct logger *lg,
+                           void (*cb)(void *ctx, const char *role, unsigned index, unsigned generation), void *ctx);
 /* New values after a reload. */
 void logger_configure(struct logger *lg, const struct logger_options *o);
 /* Writes and syncs everything taken so far, with a final checkpoint; for the end of the process. */

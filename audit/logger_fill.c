@@ -149,14 +149,32 @@ static void append_bad(struct logger *lg, struct logger_ring *r, size_t n, int64
         ring_broken(lg, r, "too many bad records");
 }
 
-/* The open of this close, taken off the table; what the close lacks because it was squeezed is filled in from it. */
-static struct open_entry *close_open(struct logger_ring *r, struct record *rec, size_t n)
+/* Where the open of this id is kept, if this writer made it: with its ring; or, when a logger that started could not
+ * tell which of the writer's rings it belongs to, elsewhere. */
+static struct opens *opens_with(struct logger *lg, struct logger_ring *r, struct str id, struct open_entry **ret)
 {
-    struct open_entry *e = opens_find(&r->opens, record_str(rec, FIELD_REQUEST_ID));
+    if ((*ret = opens_find(&r->opens, id)) || !r->worker)
+        return &r->opens;
+    for (size_t i = 0; i < lg->nrings; i++)
+        if (lg->rings[i] != r && same_writer(lg->rings[i], r) && (*ret = opens_find(&lg->rings[i]->opens, id)))
+            return &lg->rings[i]->opens;
+    struct opens *loose[] = { &lg->due, &lg->orphans };
+    for (size_t i = 0; i < 2; i++)
+        if (loose[i]->n && (*ret = opens_find(loose[i], id)) && (*ret)->worker == r->index)
+            return loose[i];
+    *ret = NULL;
+    return NULL;
+}
+
+/* The open of this close, taken off its table; what the close lacks because it was squeezed is filled in from it. */
+static struct open_entry *close_open(struct logger *lg, struct logger_ring *r, struct record *rec, size_t n)
+{
+    struct open_entry *e;
+    struct opens *in = opens_with(lg, r, record_str(rec, FIELD_REQUEST_ID), &e);
     struct record open;
     if (!e)
         return NULL;
-    opens_take(&r->opens, e);
+    opens_take(in, e);
     if (rec->flags & EVENT_FLAG_COMPACT && n <= RING_CLOSE_RESERVE && record_decode(e->bytes, e->n, &open))
         record_inherit(rec, &open);
     return e;
@@ -175,7 +193,7 @@ static void append_record(struct logger *lg, struct logger_ring *r, size_t n, in
         rec.wall_us = now_us;
     uint64_t seq = lg->next_seq;
     if (rec.type == EVENT_CLOSE)
-        open = close_open(r, &rec, n);
+        open = close_open(lg, r, &rec, n);
     append(lg, &rec, rec.wall_us, str_c(r->role), r->worker, r->index);
     if (rec.type == EVENT_OPEN && record_has(&rec, FIELD_REQUEST_ID) &&
         opens_add(&r->opens, lg->record, n, seq, r->index) && !r->broken)
@@ -194,10 +212,24 @@ static void fill_from_ring(struct logger *lg, struct logger_ring *r, int64_t now
             ring_broken(lg, r, "its positions or a record's length make no sense");
             break;
         }
-        if (!r->batch_lines++)
+        if (!r->batch_lines++) {
             r->batch_seq = lg->next_seq;
+            if (!atomic_load_explicit(&r->reader.ring.head->first_seq, memory_order_relaxed))
+                atomic_store(&r->reader.ring.head->first_seq, lg->next_seq);
+        }
         append_record(lg, r, n, now_us);
     }
+}
+
+/* What an older incarnation left is written before its successor's first line, so that first_seq parts the two. */
+static bool waits_for_older(const struct logger *lg, const struct logger_ring *r)
+{
+    for (size_t i = 0; i < lg->nrings; i++) {
+        const struct logger_ring *old = lg->rings[i];
+        if (old->generation < r->generation && same_writer(old, r) && !old->broken && ring_reader_pending(&old->reader))
+            return true;
+    }
+    return false;
 }
 
 void logger_fill(struct logger *lg)
@@ -210,7 +242,8 @@ void logger_fill(struct logger *lg)
         append_died(lg, &lg->due, now_us);
     for (size_t i = 0; i < lg->nrings; i++) {
         struct logger_ring *r = lg->rings[(lg->first_ring + i) % lg->nrings];
-        fill_from_ring(lg, r, now_us);
+        if (!waits_for_older(lg, r))
+            fill_from_ring(lg, r, now_us);
         if (!r->dying || (!r->broken && ring_reader_pending(&r->reader)))
             continue;
         while (r->opens.n && line_room(lg))

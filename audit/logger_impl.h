@@ -100,10 +100,17 @@ struct logger {
     uint64_t blocked_since_ms;
     bool stopped, anchor_failed;
     struct logger_stats stats;
+    void (*ring_closed)(void *ctx, const char *role, unsigned index, unsigned generation);
+    void *ring_closed_ctx;
     unsigned char record[EVENT_MAX];
 };
 
 /* logger.c */
+/* The rings of one writer, whichever incarnation. */
+static inline bool same_writer(const struct logger_ring *a, const struct logger_ring *b)
+{
+    return a->index == b->index && !strcmp(a->role, b->role);
+}
 void logger_note(struct logger *lg, const char *what, const char *severity, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void logger_set_state(struct logger *lg, enum logger_state state, const char *why);

@@ -40,7 +40,7 @@ struct ring_head {
     alignas(64) _Atomic uint64_t read_pos;  /* the logger's: up to here it is in the file */
     _Atomic uint64_t synced_pos;            /* the logger's: up to here it survives a power cut */
     _Atomic uint32_t blocked;               /* the logger's: take no new work */
-    /* The logger's notes to its own successor: the sequence number at which it first read this ring, and the lines that
+    /* The logger's notes to its own successor: the sequence number of this ring's first line, and the lines that
      * it was about to write, so that a restarted logger neither loses a record nor writes one twice. */
     _Atomic uint32_t pend_n;
     _Atomic uint64_t pend_seq;

@@ -2,7 +2,8 @@
  *
  * The life of one role's process: DOWN -> STARTING -> READY -> (ENDING) -> DOWN. A process counts as gone only when it
  * was waited for; a channel that closes first gets its process killed. Restarts back off from 50 ms to 5 s; a worker
- * that dies five times in a minute is left down and tried every 30 s. */
+ * that dies five times in a minute is left down and tried every 30 s. A kill -9 that is not ours counts for neither:
+ * a worker that fails by itself dies of another signal. */
 #include "daemon/supervisor.h"
 
 #include "base/clock.h"
@@ -25,6 +26,19 @@ static void name_put(const struct child *c, char out[32])
         snprintf(out, 32, "%s", role_kind_name(c->kind));
 }
 
+/* The last incarnation of a retired child of this place that something may still remember. */
+static uint32_t last_generation(const struct supervisor *s, enum role_kind kind, uint32_t index)
+{
+    uint32_t last = 0;
+    for (const struct child *c = s->retired; c; c = c->next_retired)
+        if (c->kind == kind && c->index == index && c->generation > last)
+            last = c->generation;
+    for (const struct dead_ring *d = s->dead_rings; d; d = d->next)
+        if (d->kind == kind && d->index == index && d->generation > last)
+            last = d->generation;
+    return last;
+}
+
 struct child *child_new(struct supervisor *s, enum role_kind kind, uint32_t index)
 {
     struct child *c = calloc(1, sizeof *c);
@@ -33,11 +47,13 @@ struct child *child_new(struct supervisor *s, enum role_kind kind, uint32_t inde
         .sup = s,
         .kind = kind,
         .index = index,
+        .generation = last_generation(s, kind, index),
         .ring_fd = -1,
         .done_fd = -1,
         .listen_fd = -1,
         .backoff_ms = BACKOFF_FIRST_MS,
     };
+    c->first_generation = c->generation + 1;
     return c;
 }
 
@@ -69,6 +85,7 @@ static void forget(struct child *c)
 
 void child_kill(struct child *c)
 {
+    c->killed = true;
     if (c->pid > 0)
         kill(c->pid, SIGKILL);
 }
@@ -171,7 +188,7 @@ static void on_ready(struct child *c, struct role_msg *m)
             return;
         }
     }
-    if (c->generation > 1) {
+    if (c->generation > c->first_generation) {
         char name[32];
         name_put(c, name);
         log_info("%s is back (pid %d)", name, (int)c->pid);
@@ -181,10 +198,8 @@ static void on_ready(struct child *c, struct role_msg *m)
     supervisor_ready_check(s);
 }
 
-static int on_message(void *ctx, struct msg_channel *ch, struct msg *raw)
+static int take_message(struct child *c, struct msg *raw)
 {
-    (void)ch;
-    struct child *c = ctx;
     struct role_msg m;
     if (role_msg_parse(raw, false, &m))
         return -1;
@@ -209,10 +224,23 @@ static int on_message(void *ctx, struct msg_channel *ch, struct msg *raw)
     return 0;
 }
 
+static int on_message(void *ctx, struct msg_channel *ch, struct msg *raw)
+{
+    (void)ch;
+    struct child *c = ctx;
+    if (take_message(c, raw) == 0)
+        return 0;
+    c->killed = true; /* it broke the rules; its channel closes */
+    return -1;
+}
+
 static void on_closed(void *ctx, struct msg_channel *ch)
 {
     (void)ch;
-    child_kill(ctx); /* it is ending, or broke the rules; either way it is waited for */
+    struct child *c = ctx;
+    bool ours = c->killed; /* most likely it ended by itself or was killed, and only must be waited for */
+    child_kill(c);
+    c->killed = ours;
 }
 
 static const struct msg_ops channel_ops = { .on_message = on_message, .on_closed = on_closed };
@@ -249,6 +277,7 @@ void child_start(struct child *c)
     struct err err;
     int fd = -1;
     c->generation++;
+    c->killed = false;
     c->why[0] = '\0';
     c->answered = false;
     pid_t pid = spawn_role(c->kind, c->index, c->kind == ROLE_KIND_KEEPER ? s->runtime_fd : -1, &fd, &err);
@@ -293,6 +322,12 @@ static void all_workers_down(struct supervisor *s)
     event_lifecycle(s, "listeners_closed", "supervisor", "every worker is in a crash loop");
 }
 
+/* Somebody's kill -9 (or the kernel's, short of memory): not a fault that the next incarnation would repeat. */
+static bool killed_from_outside(const struct child *c, int status)
+{
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !c->killed && c->state == CHILD_READY;
+}
+
 static void count_death(struct child *c, uint64_t now, const char *name)
 {
     struct supervisor *s = c->sup;
@@ -332,7 +367,7 @@ static void child_ended(struct child *c, int status)
     name_put(c, name);
     how_put(c, status, how, sizeof how);
     bool expected = c->state == CHILD_ENDING || c->retired;
-    bool was_starting = c->state == CHILD_STARTING;
+    bool was_starting = c->state == CHILD_STARTING, outside = killed_from_outside(c, status);
     c->pid = 0;
     c->state = CHILD_DOWN;
     timer_clear(&c->timer);
@@ -348,7 +383,12 @@ static void child_ended(struct child *c, int status)
         supervisor_fail(s, "%s: %s", name, how);
         return;
     } else if (s->state == SUP_RUNNING || s->state == SUP_STARTING) {
-        count_death(c, clock_mono_ms(), name);
+        if (outside) {
+            c->backoff_ms = BACKOFF_FIRST_MS;
+            c->crash_loop = false;
+        } else {
+            count_death(c, clock_mono_ms(), name);
+        }
         restart_later(c);
         reload_look(s);
     }

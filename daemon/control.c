@@ -136,10 +136,10 @@ static const char *const state_names[] = {
 static void add_role(struct child *c, void *ctx)
 {
     json_t *roles = ctx;
-    json_array_append_new(roles,
-                          json_pack("{s:s, s:i, s:i, s:i, s:s, s:i}", "name", role_kind_name(c->kind), "pid",
-                                    (int)c->pid, "uid", (int)user_uid(users_of(&c->sup->users, c->kind)), "index",
-                                    (int)c->index, "state", state_names[c->state], "restarts", (int)c->generation - 1));
+    json_array_append_new(roles, json_pack("{s:s, s:i, s:i, s:i, s:s, s:i}", "name", role_kind_name(c->kind), "pid",
+                                           (int)c->pid, "uid", (int)user_uid(users_of(&c->sup->users, c->kind)),
+                                           "index", (int)c->index, "state", state_names[c->state], "restarts",
+                                           (int)(c->generation - c->first_generation)));
 }
 
 static void ask_stats(struct child *child, void *ctx)

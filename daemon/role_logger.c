@@ -49,6 +49,17 @@ static void options_set(struct logger_options *o, const struct tune *t)
     o->sync_always = t->sync_always;
 }
 
+/* Not before: until its last line is written, the supervisor keeps the ring for the next logger. */
+static void on_ring_closed(void *ctx, const char *name, unsigned index, unsigned generation)
+{
+    for (unsigned k = 0; k < ROLE_KIND_COUNT; k++)
+        if (!strcmp(role_kind_name((enum role_kind)k), name))
+            role_send(ctx, &(struct role_msg) { .type = ROLE_RING_CLOSED,
+                                                .kind = (enum role_kind)k,
+                                                .index = index,
+                                                .generation = generation });
+}
+
 static int logger_open(struct role *r, struct err *err)
 {
     struct logger_role *lr = calloc(1, sizeof *lr);
@@ -63,6 +74,7 @@ static int logger_open(struct role *r, struct err *err)
     lr->logger = logger_new(r->loop, &lr->options, err);
     if (!lr->logger)
         return err_prefix(err, "audit log");
+    logger_on_ring_closed(lr->logger, on_ring_closed, r);
     /* It has descriptors of its own now; role_input_done closes these. */
     lr->options.dir_fd = lr->options.anchor_fd = lr->options.key_fd = -1;
     lr->wake = (struct watch) { .fd = r->in.files[ROLE_FILE_WAKE], .events = EPOLLIN, .cb = on_wake };
@@ -107,8 +119,6 @@ static int logger_on_message(struct role *r, struct role_msg *m)
     if (m->type == ROLE_RING_DIED) {
         struct ring dead = { m->kind, m->index, m->generation };
         ring_died(r, &dead);
-        role_send(r, &(struct role_msg) {
-                         .type = ROLE_RING_CLOSED, .kind = m->kind, .index = m->index, .generation = m->generation });
         return 0;
     }
     if (m->type == ROLE_TUNE) {

@@ -37,7 +37,8 @@ struct supervisor;
 struct child {
     struct supervisor *sup;
     enum role_kind kind;
-    uint32_t index, generation; /* which one; how often it was started */
+    uint32_t index, generation; /* which one; which incarnation, counted on where a retired one stopped */
+    uint32_t first_generation;
     enum child_state state;
     pid_t pid; /* 0: none */
     struct msg_channel *channel;
@@ -46,6 +47,7 @@ struct child {
     bool answered;                   /* PREPARE was answered */
     uint64_t started_ms, backoff_ms;
     uint64_t deaths[CRASH_LOOP_DEATHS]; /* when, newest first */
+    bool killed;                        /* by us */
     bool crash_loop;
     bool retired;       /* not started again; freed when it ended */
     struct timer timer; /* restart, or the deadline of the start */

@@ -171,12 +171,6 @@ static int send_parts(struct child *c, struct err *err)
     return 0;
 }
 
-static void add_live_ring(struct child *c, void *ctx)
-{
-    if (c->ring_fd >= 0)
-        logger_add(ctx, c->kind, c->index, c->generation, c->ring_fd, c->done_fd);
-}
-
 static void send_died(struct supervisor *s, const struct dead_ring *d)
 {
     child_send(
@@ -184,16 +178,42 @@ static void send_died(struct supervisor *s, const struct dead_ring *d)
         &(struct role_msg) { .type = ROLE_RING_DIED, .kind = d->kind, .index = d->index, .generation = d->generation });
 }
 
-/* A new logger reads every ring there is, those of dead writers too. */
+struct ring_order {
+    struct supervisor *s;
+    uint32_t generation; /* rings of this one are sent now … */
+    uint32_t next;       /* … and then those of this one */
+};
+
+static void add_ring(struct ring_order *o, enum role_kind kind, uint32_t index, uint32_t generation, int ring, int done)
+{
+    if (generation == o->generation)
+        logger_add(o->s, kind, index, generation, ring, done);
+    else if (generation > o->generation && generation < o->next)
+        o->next = generation;
+}
+
+static void add_live_ring(struct child *c, void *ctx)
+{
+    if (c->ring_fd >= 0)
+        add_ring(ctx, c->kind, c->index, c->generation, c->ring_fd, c->done_fd);
+}
+
+/* A new logger reads every ring there is, those of dead writers too; a writer's older ones first, so that it can tell
+ * whose each open is, and all of them before it hears who died. */
 static void send_rings(struct supervisor *s)
 {
     if (s->ring_fd >= 0)
         logger_add(s, ROLE_KIND_SUPERVISOR, 0, 1, s->ring_fd, s->done_fd);
-    children_each(s, add_live_ring, s);
-    for (const struct dead_ring *d = s->dead_rings; d; d = d->next) {
-        logger_add(s, d->kind, d->index, d->generation, d->ring_fd, d->done_fd);
-        send_died(s, d);
+    struct ring_order o = { .s = s, .next = 1 };
+    while (o.next != UINT32_MAX) {
+        o.generation = o.next;
+        o.next = UINT32_MAX;
+        children_each(s, add_live_ring, &o);
+        for (const struct dead_ring *d = s->dead_rings; d; d = d->next)
+            add_ring(&o, d->kind, d->index, d->generation, d->ring_fd, d->done_fd);
     }
+    for (const struct dead_ring *d = s->dead_rings; d; d = d->next)
+        send_died(s, d);
 }
 
 static void connect_role(struct child *c)
