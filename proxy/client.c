@@ -117,6 +117,8 @@ static void set_deadline(struct client *c)
     case CLIENT_HEAD:
         if (stream_waiting(&c->stream)) /* the answer before is not all taken */
             wait_for(c, lim->write_timeout);
+        else if (c->w->draining && !c->head_begun) /* e.g. a handshake that ended after the drain began */
+            wait_for(c, LINGER_MS);
         else
             wait_for(c, c->head_begun ? lim->head_timeout : c->made_exchange || c->tunnel ? lim->keepalive_timeout : lim->first_byte_timeout);
         break;

@@ -57,6 +57,12 @@ static struct ask ask_of(const struct exchange *x)
 
 void exchange_wait(struct exchange *x, uint64_t ms)
 {
+    const struct rule *r = x->verdict.rule;
+    if (r && r->total_ms) { /* no wait goes past the rule's total */
+        uint64_t spent = loop_now_ms(x->w->loop) - x->t_start;
+        uint64_t left = spent < r->total_ms ? r->total_ms - spent : 0;
+        ms = left < ms ? left : ms;
+    }
     timer_set(x->w->loop, &x->deadline, ms);
 }
 
@@ -65,6 +71,15 @@ void exchange_on_deadline(struct timer *t)
     struct exchange *x = (struct exchange *)((char *)t - offsetof(struct exchange, deadline));
     switch (x->step) {
     case STEP_LIVE:
+        if (x->live_known) {
+            lease_cancel(&x->live_wait);
+            x->known = lease_set_ref(x->live);
+            exchange_go(x, STEP_LEASE);
+            exchange_run(x);
+            break;
+        }
+        exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "the keeper did not answer in time");
+        break;
     case STEP_LEASE:
         exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "the keeper did not answer in time");
         break;
@@ -133,6 +148,7 @@ static void step_policy(struct exchange *x)
     policy_eval(x->view->policy, &ask, &x->verdict);
     if (x->verdict.kind == VERDICT_DENY || x->verdict.kind == VERDICT_ASK) {
         end = x->verdict.kind == VERDICT_ASK ? END_APPROVAL_REQUIRED : x->verdict.code;
+        exchange_know(x);
         plan_swaps(x, &ask);
         exchange_end(x, end, NULL);
         return;
@@ -147,10 +163,13 @@ static void step_policy(struct exchange *x)
         return;
     }
     x->covered = policy_credentials(x->view->policy, x->agent, &x->host, NULL, 0) > 0;
-    exchange_go(x, x->covered ? STEP_LIVE : STEP_LEASE);
+    exchange_go(x, STEP_LIVE);
 }
 
-/* --- LIVE: which real values must not come back --- */
+/* --- LIVE: which real values must not come back, and which the agent itself must not send --- */
+
+/* The keeper may be away: a host without credentials is not kept from an agent for long by that. */
+enum { KNOWN_WAIT_MS = 1000 };
 
 static void on_live(void *ctx)
 {
@@ -159,18 +178,40 @@ static void on_live(void *ctx)
     exchange_run(x);
 }
 
+void exchange_know(struct exchange *x)
+{
+    struct lease_wait *wait = NULL;
+    if (!x->known && x->agent)
+        (void)lease_live(x->w->leases, x->agent, NULL, &x->known, NULL, NULL, &wait);
+    lease_cancel(&wait);
+}
+
 static void step_live(struct exchange *x)
 {
+    int r = 1;
     if (x->live_wait)
         return;
-    lease_set_unref(&x->live);
-    int r = lease_live(x->w->leases, x->agent, &x->host, &x->live, on_live, x, &x->live_wait);
-    if (r < 0)
+    if (x->covered && !x->live_known) {
+        lease_set_unref(&x->live);
+        r = lease_live(x->w->leases, x->agent, &x->host, &x->live, on_live, x, &x->live_wait);
+    }
+    if (r < 0) {
         exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "the keeper is away, so it is not known which values must not come back");
-    else if (r == 0)
+        return;
+    }
+    if (r == 0) {
         exchange_wait(x, x->view->limits->lease_timeout);
-    else
-        exchange_go(x, STEP_LEASE);
+        return;
+    }
+    x->live_known = true;
+    if (lease_live(x->w->leases, x->agent, NULL, &x->known, on_live, x, &x->live_wait) == 0) {
+        if (!x->deadline.loop)
+            exchange_wait(x, KNOWN_WAIT_MS);
+        return;
+    }
+    if (!x->known) /* not to be told: what may not come back from here may not be sent here either */
+        x->known = lease_set_ref(x->live);
+    exchange_go(x, STEP_LEASE);
 }
 
 /* --- LEASE: plan, then one lease for each credential --- */
@@ -207,7 +248,7 @@ static enum end plan_swaps(struct exchange *x, const struct ask *ask)
         fields[i] = ours ? (struct field) { x->req.fields[i].f.name, STR("") } : x->req.fields[i].f;
     }
     struct swap_fault fault = { 0 };
-    enum end end = swap_plan_make(x->view->placeholders, x->view->policy, ask, x->req.target, fields, x->req.nfields, x->live, &x->plan,
+    enum end end = swap_plan_make(x->view->placeholders, x->view->policy, ask, x->req.target, fields, x->req.nfields, x->known, &x->plan,
                                   &fault);
     if (end != END_OK) {
         x->plan.n = x->plan.nwanted = 0;

@@ -49,6 +49,7 @@ static void bury(struct corpse *c)
         lease_unref(&x->leases[i]);
     scrub_done(&x->scrub);
     lease_set_unref(&x->live);
+    lease_set_unref(&x->known);
     body_watch_done(&x->watch);
     buf_done(&x->replay);
     free(x->req.mem);
@@ -75,6 +76,8 @@ void exchange_end(struct exchange *x, enum end end, const char *why)
         }
     }
     x->cops->flush(x->client);
+    if (!x->recorded) /* a refused request's path must not show a value either */
+        exchange_know(x);
     record_close(x);
     *x->link = x->next;
     if (x->next)
@@ -140,7 +143,8 @@ void exchange_review(struct worker *w)
 {
     for (struct exchange *x = w->exchanges, *next; x; x = next) {
         next = x->next;
-        if (x->step == STEP_STREAM && x->view != w->view && !still_allowed(x, w->view))
+        /* Also what waits for a lease, a connection or the log: it would be sent after the reload that forbade it. */
+        if (x->step > STEP_POLICY && x->view != w->view && !still_allowed(x, w->view))
             exchange_end(x, END_REVOKED, "a new configuration no longer allows it");
     }
 }

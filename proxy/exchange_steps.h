@@ -10,8 +10,10 @@ enum { EXCHANGE_REPLAY_MAX = 64 * 1024 };
 
 void exchange_go(struct exchange *x, enum step step);
 void exchange_run(struct exchange *x);
-/* Sets the deadline of the wait that begins. */
+/* Sets the deadline of the wait that begins, within the rule's total. */
 void exchange_wait(struct exchange *x, uint64_t ms);
+/* Looks up what the agent must not send, as far as it can be told without waiting. */
+void exchange_know(struct exchange *x);
 void exchange_on_deadline(struct timer *t);
 void exchange_stream_start(struct exchange *x);
 /* The one way out, whatever happened: refuses or cuts or completes, writes `close`, releases everything. */

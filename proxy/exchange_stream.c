@@ -14,19 +14,14 @@
 
 /* --- deadlines --- */
 
-/* Something moved: the wait begins anew, within the rule's total. */
+/* Something moved: the wait begins anew. */
 static void touch(struct exchange *x)
 {
     const struct rule *r = x->verdict.rule;
     uint64_t ms = r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
     if (!x->head_sent && x->request_sent && !(r && r->idle_ms))
         ms = x->view->limits->response_timeout;
-    if (r && r->total_ms) {
-        uint64_t spent = loop_now_ms(x->w->loop) - x->t_start;
-        uint64_t left = spent < r->total_ms ? r->total_ms - spent : 0;
-        ms = left < ms ? left : ms;
-    }
-    timer_set(x->w->loop, &x->deadline, ms);
+    exchange_wait(x, ms);
 }
 
 /* --- the request's body --- */
@@ -49,7 +44,7 @@ void exchange_stream_start(struct exchange *x)
         /* Only a connection that served before may be stale, so only then is the body kept. */
         x->replayable = pool_reused(x->origin);
         if (x->req.body != H1_BODY_NONE)
-            body_watch_init(&x->watch, x->view->placeholder_needles, x->live ? x->live->needles : NULL);
+            body_watch_init(&x->watch, x->view->placeholder_needles, x->known ? x->known->needles : NULL);
     }
     x->oops->send_head(x->origin, x);
     if (x->step != STEP_STREAM)
@@ -338,6 +333,8 @@ static size_t pass_trailers(struct exchange *x, const struct field *in, size_t n
         if (!rewrite_trailer_passes(in[i].name))
             continue;
         out[k] = in[i];
+        if (x->scrubbing && rewrite_name_is_value(x, in[i].name, scratch))
+            continue;
         if (x->scrubbing)
             rewrite_scrub_value(x, &out[k], k, &replaced, scratch);
         k++;

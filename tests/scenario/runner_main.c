@@ -97,7 +97,7 @@ static void unescape(struct str s, struct buf *out)
             if (star > 0 && end > star) {
                 struct str text = str_sub(s, i + (size_t)star + 1, (size_t)(end - star) - 1);
                 for (unsigned long k = strtoul(s.p + i + 1, NULL, 10); k; k--)
-                    buf_put(out, text);
+                    unescape(text, out); /* no braces in braces, so no deeper */
                 i += (size_t)end;
             }
         } else if (c == 'x' && i + 2 < s.n) {
@@ -532,7 +532,7 @@ static int step_actor(struct run *r, struct str who, char op, struct str what)
             char name[512];
             snprintf(name, sizeof name, "%.*s", STR_ARG(str_from(what, 13)));
             return actor_distrust(&r->rig, *a, name) ? 0 : fail("TLS was accepted");
-        } else if (str_starts(what, STR("tls ")) && *a) {
+        } else if ((str_starts(what, STR("tls ")) || str_eq(what, STR("tls"))) && *a) {
             char name[512];
             snprintf(name, sizeof name, "%.*s", STR_ARG(str_from(what, 4)));
             return actor_tls(&r->rig, *a, name) ? fail("TLS: %s", (*a)->error) : 0;
