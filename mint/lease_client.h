@@ -82,8 +82,8 @@ void lease_cancel(struct lease_wait **w);
 
 /* The set to scrub an answer with. 1: known (*ret: a new reference, or NULL when no credential covers the host or none
  * is live); 0: being fetched, cb exactly once later (then ask again); -1: it cannot be known (the keeper did not answer
- * in limits.lease_timeout, the agent is gone, too many are live, out of memory): refuse, credential_unavailable. Cheap
- * when nothing changed (no allocation). While the keeper is away, what was known stays usable. A lease stays in its
+ * in limits.lease_timeout, the agent is gone, too many are live, out of memory): refuse, credential_unavailable. host
+ * NULL: the live leases of all the agent's credentials, whatever their hosts, to know its own requests by. Cheap when nothing changed (no allocation). While the keeper is away, what was known stays usable. A lease stays in its
  * sets until its own end, also when it was replaced or revoked: the origin may give it back that long. */
 int lease_live(struct lease_client *c, const struct agent *agent, const struct host *host, struct lease_set **ret,
                void (*cb)(void *ctx), void *ctx, struct lease_wait **ret_wait);

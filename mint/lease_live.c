@@ -3,7 +3,8 @@
  * What must not come back. A view is one (agent, host): the subscriptions of every credential whose hosts cover it, and
  * the set made of their live leases when it is next asked for. A lease stays in its subscription until its real end,
  * whether it was replaced, revoked or dropped: the origin may take it, and give it back, that long. Leases that the
- * keeper of before announced stay too when a new one takes over.
+ * keeper of before announced stay too when a new one takes over. What must not be sent on by the agent itself is the
+ * view without a host: every credential of the agent.
  *
  * An idle view goes, and with its last view a subscription with its values. The generation moves then as well, so that
  * an answer that still runs asks again. */
@@ -311,16 +312,38 @@ static void view_drop(struct lease_client *c, struct view *v)
     free(v);
 }
 
+/* As policy_credentials; a view without a host is of all the agent's credentials. */
+static size_t view_credentials(const struct lease_client *c, const struct view *v, const struct agent *a,
+                               const struct credential **ret, size_t max)
+{
+    const struct config *config = policy_config(c->policy);
+    size_t n = 0;
+    if (v->host.n)
+        return policy_credentials(c->policy, a, &v->host, ret, max);
+    for (size_t i = 0; i < config->ncredentials; i++) {
+        const struct credential *cred = &config->credentials[i];
+        for (size_t k = 0; k < cred->agents.n; k++) {
+            if (!str_eq(cred->agents.v[k], a->name))
+                continue;
+            if (n < max)
+                ret[n] = cred;
+            n++;
+            break;
+        }
+    }
+    return n;
+}
+
 /* The subs of every credential that covers the host, and those of before that still have leases. 0 or -1 (nothing
  * changed). */
 static int view_subs(struct lease_client *c, struct view *v, const struct agent *a)
 {
     const struct credential *few[VIEW_CREDENTIALS], **creds = few;
-    size_t n = a ? policy_credentials(c->policy, a, &v->host, few, VIEW_CREDENTIALS) : 0, k = 0;
+    size_t n = a ? view_credentials(c, v, a, few, VIEW_CREDENTIALS) : 0, k = 0;
     struct sub **subs = calloc(n + v->nsubs + 1, sizeof(struct sub *));
     if (n > VIEW_CREDENTIALS) {
         creds = calloc(n, sizeof *creds);
-        if (creds && policy_credentials(c->policy, a, &v->host, creds, n) != n) {
+        if (creds && view_credentials(c, v, a, creds, n) != n) {
             free(creds);
             creds = NULL;
         }
@@ -472,12 +495,13 @@ int lease_live(struct lease_client *c, const struct agent *agent, const struct h
     const struct agent *a = c->policy ? policy_agent(c->policy, agent->name) : NULL;
     if (!a)
         return -1;
-    struct view *v = view_find(c, a->name, host);
-    if (!v && !policy_credentials(c->policy, a, host, NULL, 0)) {
+    static const struct host all; /* no host has an empty name */
+    struct view *v = view_find(c, a->name, host ? host : &all);
+    if (!v && host && !policy_credentials(c->policy, a, host, NULL, 0)) {
         *ret = NULL; /* most hosts: nothing to remember */
         return 1;
     }
-    if (!v && !(v = view_new(c, a, host)))
+    if (!v && !(v = view_new(c, a, host ? host : &all)))
         return -1;
     bool away = false;
     struct sub *missing = view_missing(c, v, &away);

@@ -56,11 +56,13 @@ enum identify_result client_identify(struct client *c, const struct h1_head *h, 
         .has_unix_uid = c->has_uid,
         .unix_uid = c->uid,
     };
-    bool given = false;
+    unsigned given = 0;
     for (size_t i = 0; i < h->nfields; i++)
-        given |= h->fields[i].id == H1_PROXY_AUTHORIZATION;
-    claims.has_login = given;
-    if (given && !read_login(h, mem, sizeof mem, &claims.user, &claims.token))
+        given += h->fields[i].id == H1_PROXY_AUTHORIZATION;
+    claims.has_login = given > 0;
+    if (given > 1) /* two claims that cannot be said to agree */
+        claims.user = claims.token = STR("");
+    else if (given && !read_login(h, mem, sizeof mem, &claims.user, &claims.token))
         claims.user = claims.token = STR("");
     enum identify_result r = policy_identify(c->view->policy, &claims, ret);
     explicit_bzero(mem, sizeof mem);

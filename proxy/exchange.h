@@ -114,10 +114,12 @@ struct exchange {
     /* verdict */
     struct verdict verdict;
     struct swap_plan plan;
-    bool covered; /* some credential of the agent covers the host: answers are read */
+    bool covered;    /* some credential of the agent covers the host: answers are read */
+    bool live_known; /* LIVE has `live` and asks for `known` */
 
     /* leases */
-    struct lease_set *live;
+    struct lease_set *live;  /* what must not come back from this host */
+    struct lease_set *known; /* what the agent itself must not send, to any host; never replaced once it is there */
     struct lease *leases[SWAP_MAX];
     struct lease_wait *waits[SWAP_MAX], *live_wait;
     struct lease_slot slots[SWAP_MAX]; /* of the waits */

@@ -71,11 +71,24 @@ static void put_path(struct exchange *x, struct event *e)
     record_target(x->view, x->req.target, &path);
     struct str text = buf_str(&path);
     uint64_t hits = 0;
-    if (x->live && scrub_text(x->live, text, &clean, &hits))
+    if (scrub_text(x->known, text, &clean, &hits))
         text = buf_str(&clean);
     event_put_str(e, FIELD_PATH, text);
     buf_reset(&path);
     buf_reset(&clean);
+}
+
+/* A name may carry a value, where that has no upper case. */
+static void put_host(struct exchange *x, struct event *e)
+{
+    uint64_t hits = 0;
+    struct buf clean;
+    buf_init(&clean, 64 * 1024);
+    struct str text = host_str(&x->host);
+    if (scrub_text(x->known, text, &clean, &hits))
+        text = buf_str(&clean);
+    event_put_str(e, FIELD_HOST, text);
+    buf_done(&clean);
 }
 
 static void put_shared(struct exchange *x, struct event *e)
@@ -87,7 +100,7 @@ static void put_shared(struct exchange *x, struct event *e)
     event_put_str(e, FIELD_METHOD, x->req.method);
     event_put_str(e, FIELD_SCHEME, str_c(scheme_name(x->scheme)));
     if (!x->bad_target) {
-        event_put_str(e, FIELD_HOST, host_str(&x->host));
+        put_host(x, e);
         event_put_u64(e, FIELD_PORT, x->port);
     }
     if (x->req.target.p)

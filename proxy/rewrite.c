@@ -168,6 +168,11 @@ static struct { /* one thread, used within one call */
     size_t field, at, n;
 } moved[H1_FIELDS_MAX];
 
+bool rewrite_name_is_value(struct exchange *x, struct str name, struct buf *scratch)
+{
+    return scrub_text(x->scrub.set, name, scratch, &x->scrub.hits);
+}
+
 void rewrite_scrub_value(struct exchange *x, struct field *f, size_t index, size_t *replaced, struct buf *scratch)
 {
     size_t at = buf_size(scratch);
@@ -209,8 +214,8 @@ size_t rewrite_answer_fields(struct exchange *x, const struct h1_head *h, struct
             continue;
         out[n] = h->fields[i].f;
         if (x->scrubbing) {
-            if (scrub_text(x->scrub.set, out[n].name, scratch, &x->scrub.hits))
-                continue; /* a value used as a field name: the field is dropped */
+            if (rewrite_name_is_value(x, out[n].name, scratch))
+                continue;
             rewrite_scrub_value(x, &out[n], n, &replaced, scratch);
         }
         n++;

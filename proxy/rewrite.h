@@ -17,6 +17,8 @@ bool rewrite_request_passes(const struct exchange *x, size_t field);
 enum end rewrite_request_h1(struct exchange *x, struct buf *out);
 /* End-to-end fields of an answer, as views of h (values possibly replaced by scrubbed copies in *scratch), at most max. */
 size_t rewrite_answer_fields(struct exchange *x, const struct h1_head *h, struct field *out, size_t max, struct buf *scratch);
+/* Is a real value in the name of a field or trailer? Then it is left out. */
+bool rewrite_name_is_value(struct exchange *x, struct str name, struct buf *scratch);
 /* Scrubs one value into scratch, at its end; *replaced counts those of this message. Only rewrite_scrub_done gives the fields their new
  * values: nothing may be added to scratch after it while they are used. */
 void rewrite_scrub_value(struct exchange *x, struct field *f, size_t index, size_t *replaced, struct buf *scratch);
