@@ -123,27 +123,32 @@ units() {
     tail -n 4 "$LOGS/ctest.log" | head -n 2
 }
 
-system_tests() { # EXE LOG ARGUMENTS...
-    local exe=$1 log=$LOGS/$2 last
-    shift 2
-    OUTGATE_EXE=$exe timeout 900 python3 tests/system/run.py "$@" >"$log" 2>&1
+system_tests() { # LOG PROGRAM ARGUMENTS...: a program that ends with a line of counts
+    local log=$LOGS/$1 last
+    shift
+    timeout 2400 python3 "$@" >"$log" 2>&1
     grep -E -A 1 '^(FAIL|skip)' "$log" | grep -v -e '^ok ' -e '^--$'
     last=$(tail -n 1 "$log")
     if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
         count "${BASH_REMATCH[@]:1}"
         echo "$last"
     else
-        echo "FAIL  system tests: they did not come to an end"
+        echo "FAIL  $*: it did not come to its end"
         tail -n 5 "$log"
         count 0 1 0
     fi
 }
-system_release() { system_tests "$PWD/build/outgate" system.log; }
-system_sanitized() { OUTGATE_TEST_TIMEOUT=180 OUTGATE_TEST_LONG=1 system_tests "$PWD/build-asan/outgate" system-asan.log; }
+system_release() { OUTGATE_EXE=$PWD/build/outgate system_tests system.log tests/system/run.py; }
+system_sanitized() {
+    OUTGATE_EXE=$PWD/build-asan/outgate OUTGATE_TEST_TIMEOUT=300 system_tests system-asan.log tests/system/run.py
+}
 system_again() {
     local i
-    for i in 1 2 3 4 5; do system_tests "$PWD/build/outgate" "roles-$i.log" test_roles; done
-    OUTGATE_TEST_TIMEOUT=600 OUTGATE_TEST_LONG=1 system_tests "$PWD/build/outgate" long.log test_long
+    export OUTGATE_EXE=$PWD/build/outgate
+    for i in 1 2 3 4 5; do system_tests "roles-$i.log" tests/system/run.py test_roles; done
+    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests durability-full.log tests/system/run.py test_durability
+    system_tests long.log tests/system/long_transfers.py
+    unset OUTGATE_EXE
 }
 
 tree_checks() {
@@ -260,7 +265,7 @@ if [ "$MODE" != quick ]; then
 fi
 if [ "$MODE" = full ]; then
     stage "system tests (sanitizers)" system_sanitized
-    stage "roles again, long transfers" system_again
+    stage "roles and durability again, long transfers" system_again
     stage "valgrind" secrets
 fi
 
