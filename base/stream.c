@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * OpenSSL reads and writes through a BIO of our own. Its read side takes the prefix first, then the socket (or the outer TLS).
- * Its write side never blocks: records are appended to `outgoing`, one buffer for the whole process, and stream_write sends
- * that buffer with one call when OpenSSL is done; only what the kernel refuses is copied into the stream's own `wire`. So
- * SSL_write never asks to be repeated, and a message of several records costs one system call. */
+ * OpenSSL reads and writes through a BIO of our own. Its read side takes the prefix first, then the socket (or the
+ * outer TLS). Its write side never blocks: records are appended to `outgoing`, one buffer for the whole process, and
+ * stream_write sends that buffer with one call when OpenSSL is done; only what the kernel refuses is copied into the
+ * stream's own `wire`. So SSL_write never asks to be repeated, and a message of several records costs one system call.
+ */
 #include "base/stream.h"
 
 #include "base/log.h"
@@ -222,6 +223,7 @@ static enum io from_ssl(struct stream *s, int r)
 
 enum io stream_handshake(struct stream *s)
 {
+    ERR_clear_error();
     int r = SSL_do_handshake(s->ssl);
     enum io io = r == 1 ? IO_OK : from_ssl(s, r);
     enum io sent = send_outgoing(s); /* also the alert of a failed handshake */
@@ -260,14 +262,15 @@ enum io stream_read(struct stream *s, char *p, size_t cap, size_t *ret_n)
 {
     if (!s->ssl)
         return read_plain(s, p, cap, ret_n);
+    ERR_clear_error(); /* what anybody left there would be taken for the reason of this read */
     int r = SSL_read(s->ssl, p, cap > INT32_MAX ? INT32_MAX : (int)cap);
-    if (r > 0) {
-        *ret_n = (size_t)r;
-        return IO_OK;
-    }
-    enum io io = from_ssl(s, r);
-    if (buf_size(&outgoing)) /* an answer to a key update, or an alert */
+    enum io io = r > 0 ? IO_OK : from_ssl(s, r);
+    /* An answer to a key update, or an alert; the former also where data followed. It must not stay for the next
+     * stream. */
+    if (buf_size(&outgoing) || outgoing.failed)
         send_outgoing(s);
+    if (r > 0)
+        *ret_n = (size_t)r;
     return io;
 }
 
@@ -284,6 +287,7 @@ enum io stream_write(struct stream *s, struct str bytes)
         return send_bytes(s, bytes);
     while (bytes.n) {
         size_t n = bytes.n > 1 << 20 ? 1 << 20 : bytes.n;
+        ERR_clear_error();
         int r = SSL_write(s->ssl, bytes.p, (int)n);
         if (r <= 0) {
             s->broken = true;
