@@ -251,7 +251,7 @@ YAML
     env -i PATH="$PATH" "${run[@]}" "$TREE/build/outgate-mint" -c "$DEMO/mint.yaml" </dev/null >"$DEMO/mint.log" 2>&1 &
     PIDS+=($!)
     await "outgate-mint" test -S "$DEMO/mint/mint.sock"
-    say "sidecar: outgate-mint on $DEMO/mint/mint.sock, as uid $uid; it alone can read the long-lived secret"
+    say "sidecar: outgate-mint on $DEMO/mint/mint.sock, as uid $uid$([ "$ROOT" = no ] || echo "; it alone can read the long-lived secret")"
 }
 
 start_outgate() {
@@ -353,7 +353,8 @@ show_refusal() {
 show_boundary() {
     if [ "$LOOPBACK" = yes ]; then
         step "No boundary in this mode"
-        say "the agent runs on this machine's network and could leave around the proxy; run it as root without --loopback to see the namespace"
+        say "the agent is on this machine's network and could leave around the proxy; run this as root without --loopback to see the namespace"
+        [ "$ROOT" = yes ] || say "it is also the same user as everything else here, and could read the secret's file: root gives each a user of its own"
         return
     fi
     step "Around the proxy"

@@ -252,6 +252,7 @@ result() {
 }
 trap 'echo "FAIL  ended from outside"; count 0 1 0; result; exit 1' TERM INT
 
+{ # read as a whole before it runs, so that this file may be edited meanwhile
 stage "packages" packages
 [ "$MODE" = quick ] || stage "build, release" release
 stage "build, gcc with sanitizers" sanitized
@@ -270,3 +271,5 @@ if [ "$MODE" = full ]; then
 fi
 
 result
+exit
+}

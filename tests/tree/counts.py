@@ -25,7 +25,7 @@ def main():
         out = case.findtext("system-out") or ""
         if counts[1]:
             notes += [f"FAIL  {case.get('name')}"] + ["      " + l for l in out.strip().split("\n")[-25:]]
-        why = re.findall(r"^skipped: (.*)$", out, re.M)
+        why = [w.removeprefix("skipped: ") for w in re.findall(r"^(?!\[)(.+)\n\[  SKIPPED \] \w+$", out, re.M)]
         for i in range(counts[2]):
             notes.append(f"skip  {case.get('name')}: {why[i] if i < len(why) else 'it does not say why'}")
     print(*total)
