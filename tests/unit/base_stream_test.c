@@ -380,6 +380,39 @@ static void a_key_update_is_answered_on_its_own_stream(void **state)
     pair_close(&other);
 }
 
+/* TLS 1.2: a request to renegotiate is declined with a warning in the middle of a read that goes on and returns data.
+ */
+static void a_declined_renegotiation_stays_on_its_own_stream(void **state)
+{
+    (void)state;
+    struct pair p, other;
+    struct buf got;
+    char in[64];
+    size_t n;
+    buf_init(&got, 1 << 20);
+    pair_open(&p);
+    SSL *client = client_of(client_ctx);
+    SSL_set_max_proto_version(client, TLS1_2_VERSION);
+    SSL_set_options(client, SSL_OP_NO_RENEGOTIATION);
+    assert_int_equal(stream_tls(&p.a, client), 0);
+    assert_int_equal(stream_tls(&p.b, server_of(server_ctx)), 0);
+    shake(&p);
+    pair_open(&other);
+    pair_tls(&other);
+    assert_int_equal(read_all(&other.a, &got), IO_AGAIN);
+    assert_int_equal(SSL_renegotiate(p.b.ssl), 1);
+    assert_int_equal(stream_handshake(&p.b), IO_OK); /* sends HelloRequest */
+    assert_int_equal(stream_write(&p.b, STR("and data")), IO_OK);
+    assert_int_equal(stream_read(&p.a, in, sizeof in, &n), IO_OK);
+    assert_true(str_eq(str_of(in, n), STR("and data")));
+    assert_int_equal(stream_write(&other.b, STR("undisturbed")), IO_OK);
+    assert_int_equal(read_all(&other.a, &got), IO_AGAIN);
+    assert_true(str_eq(buf_str(&got), STR("undisturbed")));
+    buf_done(&got);
+    pair_close(&p);
+    pair_close(&other);
+}
+
 /* OpenSSL's error queue is one for the thread. What some other code left there is not this stream's failure. */
 static void errors_of_others_are_not_ours(void **state)
 {
@@ -440,6 +473,7 @@ int main(void)
         cmocka_unit_test(tls_takes_its_prefix_first),
         cmocka_unit_test(two_layers_are_the_most),
         cmocka_unit_test(a_key_update_is_answered_on_its_own_stream),
+        cmocka_unit_test(a_declined_renegotiation_stays_on_its_own_stream),
         cmocka_unit_test(errors_of_others_are_not_ours),
         cmocka_unit_test(a_handshake_can_wait_for_its_certificate),
     };
