@@ -252,24 +252,23 @@ result() {
 }
 trap 'echo "FAIL  ended from outside"; count 0 1 0; result; exit 1' TERM INT
 
-{ # read as a whole before it runs, so that this file may be edited meanwhile
-stage "packages" packages
-[ "$MODE" = quick ] || stage "build, release" release
-stage "build, gcc with sanitizers" sanitized
-stage "checks of the tree" tree_checks
-stage "unit tests, scenarios, fuzz replays (sanitizers)" units
-if [ "$MODE" != quick ]; then
-    stage "system tests (release)" system_release
-    stage "static analysis" analysis
-    stage "build, clang" fuzzers
-    stage "fuzzing" fuzzing
-fi
-if [ "$MODE" = full ]; then
-    stage "system tests (sanitizers)" system_sanitized
-    stage "roles and durability again, long transfers" system_again
-    stage "valgrind" secrets
-fi
-
-result
-exit
+all() { # a function is read as a whole before it runs: this file may be edited meanwhile
+    stage "packages" packages
+    [ "$MODE" = quick ] || stage "build, release" release
+    stage "build, gcc with sanitizers" sanitized
+    stage "checks of the tree" tree_checks
+    stage "unit tests, scenarios, fuzz replays (sanitizers)" units
+    if [ "$MODE" != quick ]; then
+        stage "system tests (release)" system_release
+        stage "static analysis" analysis
+        stage "build, clang" fuzzers
+        stage "fuzzing" fuzzing
+    fi
+    if [ "$MODE" = full ]; then
+        stage "system tests (sanitizers)" system_sanitized
+        stage "roles and durability again, long transfers" system_again
+        stage "valgrind" secrets
+    fi
+    result
 }
+all
