@@ -3,10 +3,10 @@
  * Watches are named in epoll by slot and generation, not by pointer: an event already fetched for a watch that was
  * deleted (and whose memory may be gone or reused) finds a slot that is empty or younger, and is dropped.
  *
- * Timers: a hashed wheel of 1 ms ticks, WHEEL slots; a timer further away than one turn stays in its slot until its turn
- * comes. Setting and clearing are O(1); a round looks only at the slots that time passed. To sleep, the loop needs the
- * next deadline: an occupancy bitmap over the slots gives a lower bound in a few word operations; waking up early for a
- * timer of a later turn is harmless and bounded to once a turn (8 s). */
+ * Timers: a hashed wheel of 1 ms ticks, WHEEL slots; a timer further away than one turn stays in its slot until its
+ * turn comes. Setting and clearing are O(1); a round looks only at the slots that time passed. To sleep, the loop needs
+ * the next deadline: an occupancy bitmap over the slots gives a lower bound in a few word operations; waking up early
+ * for a timer of a later turn is harmless and bounded to once a turn (8 s). */
 #include "base/loop.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { WHEEL = 8192, EVENTS = 256, WORDS = WHEEL / 64 };
+enum { WHEEL = 8192, EVENTS = 256, WORDS = WHEEL / 64, TASK_GENERATIONS = 8 };
 
 struct slot {
     struct watch *w;
@@ -272,13 +272,19 @@ void task_cancel(struct task *t)
     t->loop = NULL;
 }
 
+/* What tasks defer runs in this round too, but only so many generations deep: a task that defers itself because there
+ * is more to do lets everybody else have a turn (the rest is the first thing of the next round, which then does not
+ * wait). */
 static void run_tasks(struct loop *l)
 {
-    /* Bounded: a task that defers itself again runs in the next round, not for ever in this one. */
-    for (int i = 0; l->tasks && i < 100000; i++) {
-        struct task *t = l->tasks;
-        task_cancel(t);
-        t->cb(t);
+    for (int generation = 0; l->tasks && generation < TASK_GENERATIONS; generation++) {
+        struct task mark = { .cb = NULL };
+        loop_defer(l, &mark);
+        for (struct task *t; (t = l->tasks) != &mark;) {
+            task_cancel(t);
+            t->cb(t);
+        }
+        task_cancel(&mark);
     }
 }
 

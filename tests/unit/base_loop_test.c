@@ -30,7 +30,9 @@ static void timers_fire_in_order_and_once(void **state)
 {
     (void)state;
     struct loop *l = loop_new();
-    struct numbered v[4] = { { .t.cb = on_timer, .n = 0 }, { .t.cb = on_timer, .n = 1 }, { .t.cb = on_timer, .n = 2 },
+    struct numbered v[4] = { { .t.cb = on_timer, .n = 0 },
+                             { .t.cb = on_timer, .n = 1 },
+                             { .t.cb = on_timer, .n = 2 },
                              { .t.cb = on_timer, .n = 3 } };
     norder = 0;
     timer_set(l, &v[0].t, 30);
@@ -77,7 +79,8 @@ static void a_timer_may_clear_another_that_is_due(void **state)
 {
     (void)state;
     struct loop *l = loop_new();
-    struct numbered a = { .t.cb = on_timer_clear_other }, b = { .t.cb = on_timer, .n = 20 }, c = { .t.cb = on_timer, .n = 21 };
+    struct numbered a = { .t.cb = on_timer_clear_other }, b = { .t.cb = on_timer, .n = 20 },
+                    c = { .t.cb = on_timer, .n = 21 };
     victim = &b;
     timer_set(l, &b.t, 3);
     timer_set(l, &c.t, 3);
@@ -146,6 +149,66 @@ static void tasks_run_after_the_callback_and_can_be_cancelled(void **state)
     loop_free(task_loop);
 }
 
+static int greedy_runs, other_runs;
+static struct loop *greedy_loop;
+static void on_greedy(struct task *t)
+{
+    greedy_runs++;
+    loop_defer(greedy_loop, t);
+}
+static void on_other(struct watch *w, uint32_t ev)
+{
+    (void)w, (void)ev;
+    other_runs++;
+}
+
+/* Whoever has more to do than fits one turn defers itself: the others must be heard in between. */
+static void a_task_that_defers_itself_starves_nobody(void **state)
+{
+    (void)state;
+    int s[2];
+    greedy_loop = loop_new();
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, s), 0);
+    struct watch w = { .fd = s[0], .events = EPOLLIN, .cb = on_other };
+    assert_int_equal(watch_add(greedy_loop, &w), 0);
+    assert_int_equal(write(s[1], "x", 1), 1);
+    struct task greedy = { .cb = on_greedy };
+    loop_defer(greedy_loop, &greedy);
+    for (int i = 0; i < 10; i++)
+        loop_run_once(greedy_loop, 1000);
+    assert_true(greedy_runs >= 10 && greedy_runs < 1000);
+    assert_int_equal(other_runs, 10);
+    task_cancel(&greedy);
+    watch_del(&w);
+    close(s[0]);
+    close(s[1]);
+    loop_free(greedy_loop);
+}
+
+static struct timer again_timer;
+static struct loop *again_loop;
+static int again_runs;
+static void on_again(struct timer *t)
+{
+    again_runs++;
+    timer_set(again_loop, t, 0);
+}
+
+/* Set again to now in its own callback: once a tick, not for ever in this round. */
+static void a_timer_may_set_itself_again(void **state)
+{
+    (void)state;
+    again_loop = loop_new();
+    again_timer.cb = on_again;
+    timer_set(again_loop, &again_timer, 0);
+    uint64_t start = loop_now_ms(again_loop);
+    while (loop_now_ms(again_loop) < start + 20)
+        loop_run_once(again_loop, 5);
+    assert_true(again_runs >= 2 && again_runs <= 22);
+    timer_clear(&again_timer);
+    loop_free(again_loop);
+}
+
 static void many_timers_cost_little(void **state)
 {
     (void)state;
@@ -171,6 +234,8 @@ int main(void)
         cmocka_unit_test(a_timer_may_clear_another_that_is_due),
         cmocka_unit_test(an_event_of_a_deleted_watch_is_dropped),
         cmocka_unit_test(tasks_run_after_the_callback_and_can_be_cancelled),
+        cmocka_unit_test(a_task_that_defers_itself_starves_nobody),
+        cmocka_unit_test(a_timer_may_set_itself_again),
         cmocka_unit_test(many_timers_cost_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
