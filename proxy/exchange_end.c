@@ -78,6 +78,7 @@ void exchange_end(struct exchange *x, enum end end, const char *why)
     x->cops->flush(x->client);
     if (!x->recorded) /* a refused request's path must not show a value either */
         exchange_know(x);
+    exchange_reflected(x); /* whichever way the answer ended */
     record_close(x);
     *x->link = x->next;
     if (x->next)

@@ -18,6 +18,8 @@ void exchange_on_deadline(struct timer *t);
 void exchange_stream_start(struct exchange *x);
 /* The one way out, whatever happened: refuses or cuts or completes, writes `close`, releases everything. */
 void exchange_end(struct exchange *x, enum end end, const char *why);
+/* A finding, where the answer held a real value. */
+void exchange_reflected(struct exchange *x);
 /* Keeps the first reason given. */
 void exchange_why(struct exchange *x, const char *why);
 

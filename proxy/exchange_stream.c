@@ -237,7 +237,7 @@ static bool give_body(struct exchange *x, struct str data)
     return x->step == STEP_STREAM;
 }
 
-static void reflected(struct exchange *x)
+void exchange_reflected(struct exchange *x)
 {
     if (!x->scrub.hits)
         return;
@@ -256,8 +256,11 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
         return interim(x, h) ? 0 : -1;
     forget_replay(x);
     bool no_body = is_head_request(x) || h->status == 204 || h->status == 304;
-    if (x->scrubbing && !no_body && is_encoded(h)) {
-        exchange_end(x, END_ORIGIN_PROTOCOL, "an encoded answer where it must be read, though identity was asked for");
+    x->coded = !no_body && is_encoded(h);
+    if (x->scrubbing && (x->coded || h->status == 206)) {
+        exchange_end(x, END_ORIGIN_PROTOCOL,
+                     x->coded ? "an encoded answer where it must be read, though identity was asked for"
+                              : "a part of an answer where it must be read whole");
         return -1;
     }
     x->ms_first_byte = (uint32_t)(loop_now_ms(x->w->loop) - x->t_attempt);
@@ -316,6 +319,10 @@ bool exchange_answer_body(struct exchange *x, struct str data)
     touch(x);
     if (!x->scrubbing)
         return give_body(x, data);
+    if (x->coded) { /* begun when no value was live */
+        exchange_end(x, END_ORIGIN_PROTOCOL, "an encoded answer that must be read now, since a lease became live");
+        return false;
+    }
     struct buf *scratch = &x->w->scratch;
     buf_reset(scratch);
     if (scrub_feed(&x->scrub, data, false, scratch)) {
@@ -370,7 +377,6 @@ void exchange_answer_end(struct exchange *x, const struct field *trailers, size_
         return;
     x->cops->end(x->client, x, pass, k);
     x->answer_done = true;
-    reflected(x);
     struct origin *o = x->origin;
     x->origin = NULL;
     x->oops->release(o, reusable && x->request_sent);

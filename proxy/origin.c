@@ -189,7 +189,9 @@ void origin_ready(struct origin *o)
     struct exchange *x = o->x;
     o->state = ORIGIN_BUSY;
     watch_set(&o->watch, EPOLLIN);
-    x->ms_tls = (uint32_t)(loop_now_ms(o->w->loop) - x->t_attempt) - x->ms_connect - x->ms_resolve;
+    /* The resolver timed its part with its own clock. */
+    uint64_t spent = loop_now_ms(o->w->loop) - x->t_attempt, before = (uint64_t)x->ms_connect + x->ms_resolve;
+    x->ms_tls = spent > before ? (uint32_t)(spent - before) : 0;
     origin_h1_begin(o);
     exchange_origin_ready(x);
 }

@@ -78,17 +78,23 @@ static void put_path(struct exchange *x, struct event *e)
     buf_reset(&clean);
 }
 
-/* A name may carry a value, where that has no upper case. */
-static void put_host(struct exchange *x, struct event *e)
+/* A host may carry a value, where that has no upper case, and a method any; a message or sentence may repeat them. All are short. */
+static void put_word(struct exchange *x, struct event *e, enum event_field id, struct str text)
 {
     uint64_t hits = 0;
-    struct buf clean;
+    struct buf clean, plain;
     buf_init(&clean, 64 * 1024);
-    struct str text = host_str(&x->host);
+    buf_init(&plain, 64 * 1024);
     if (scrub_text(x->known, text, &clean, &hits))
         text = buf_str(&clean);
-    event_put_str(e, FIELD_HOST, text);
+    struct needle_match m;
+    if (x->view->placeholder_needles && needles_find(x->view->placeholder_needles, text, 0, &m)) {
+        placeholder_redact(x->view->placeholders, text, &plain);
+        text = buf_str(&plain);
+    }
+    event_put_str(e, id, text);
     buf_done(&clean);
+    buf_done(&plain);
 }
 
 static void put_shared(struct exchange *x, struct event *e)
@@ -97,10 +103,10 @@ static void put_shared(struct exchange *x, struct event *e)
     event_put_str(e, FIELD_CLIENT, str_c(x->client_addr));
     event_put_str(e, FIELD_CONN_ID, str_c(x->conn_id));
     event_put_str(e, FIELD_REQUEST_ID, str_c(x->request_id));
-    event_put_str(e, FIELD_METHOD, x->req.method);
+    put_word(x, e, FIELD_METHOD, x->req.method);
     event_put_str(e, FIELD_SCHEME, str_c(scheme_name(x->scheme)));
     if (!x->bad_target) {
-        put_host(x, e);
+        put_word(x, e, FIELD_HOST, host_str(&x->host));
         event_put_u64(e, FIELD_PORT, x->port);
     }
     if (x->req.target.p)
@@ -194,7 +200,7 @@ void record_close(struct exchange *x)
         event_put_str(&ev, FIELD_CODE, str_c(end_code(code)));
         event_put_str(&ev, FIELD_HINT, str_c(end_hint(code)));
         if (x->why[0])
-            event_put_str(&ev, FIELD_MESSAGE, str_c(x->why));
+            put_word(x, &ev, FIELD_MESSAGE, str_c(x->why));
     }
     event_put_u64(&ev, FIELD_STATUS, x->status);
     if (x->origin_addr[0])
@@ -234,9 +240,9 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
     event_put_str(&ev, FIELD_CLIENT, str_c(x->client_addr));
     event_put_str(&ev, FIELD_CONN_ID, str_c(x->conn_id));
     event_put_str(&ev, FIELD_REQUEST_ID, str_c(x->request_id));
-    event_put_str(&ev, FIELD_METHOD, x->req.method);
+    put_word(x, &ev, FIELD_METHOD, x->req.method);
     if (!x->bad_target) {
-        event_put_str(&ev, FIELD_HOST, host_str(&x->host));
+        put_word(x, &ev, FIELD_HOST, host_str(&x->host));
         event_put_u64(&ev, FIELD_PORT, x->port);
     }
     if (ph)
@@ -256,7 +262,7 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
     if (!f.failed)
         event_put_str(&ev, FIELD_FEATURES, buf_str(&f));
     buf_done(&f);
-    event_put_str(&ev, FIELD_SENTENCE, sentence);
+    put_word(x, &ev, FIELD_SENTENCE, sentence);
     event_add(&ev, FIELD_SUBJECTS, str_c(x->request_id));
     if (sink_write(x->w->sink, &ev, false))
         log_error("the audit log has no room for a finding (%s) of request %s", cls, x->request_id);

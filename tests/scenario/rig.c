@@ -162,6 +162,15 @@ static int on_keeper(void *ctx, struct msg_channel *ch, struct msg *m)
         snprintf(e->credential, sizeof e->credential, "%.*s", STR_ARG(v.credential));
         e->next = r->watches;
         r->watches = e;
+        for (struct live_lease *l = r->lives; l; l = l->next) { /* what is live already */
+            struct msg_writer w;
+            if (!str_eq(l->lease->agent, v.agent) || !str_eq(l->lease->credential, v.credential) || lease_dead(l->lease, clock_wall_us()))
+                continue;
+            lease_wire_writer_init(&w);
+            lease_wire_put_lease(&w, l->lease);
+            msg_send(ch, LEASE_LIVE, 0, buf_str(&w.buf), NULL, 0);
+            buf_done(&w.buf);
+        }
         msg_send(ch, LEASE_WATCHED, m->id, STR(""), NULL, 0);
         return 0;
     default:
