@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `outgate explain`: the same functions that a worker calls, fed from the command line. Headers are looked at for
- * placeholders as the swap would. */
+ * `outgate explain`: the same functions that a worker calls, in its order, fed from the command line. Headers are
+ * looked at for placeholders as the swap would. What lies behind the verdict (addresses, the origin, a lease) it cannot
+ * know. */
 #include "base/clock.h"
 #include "base/field.h"
 #include "daemon/cli.h"
 #include "daemon/files.h"
 #include "mint/swap.h"
+#include "proxy/rewrite.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -89,6 +91,65 @@ static void plan_swap(const struct gather *g, const struct question *q, struct s
     buf_done(&key);
 }
 
+static bool names_upgrade(struct str list)
+{
+    struct str option;
+    while (str_split(&list, ',', &option))
+        if (str_eq_nocase(str_trim(option), STR("upgrade")))
+            return true;
+    return false;
+}
+
+/* What the rewriting refuses, given what would be swapped. END_OK, or the refusal and why. */
+static enum end check_fields(const struct question *q, const struct verdict *v, const struct swap_plan *plan,
+                             const char **ret_why)
+{
+    static struct exchange x;
+    static struct h1_field fields[CLI_HEADERS_MAX];
+    bool option = false, field = false;
+    for (size_t i = 0; i < q->nfields; i++) {
+        fields[i] = (struct h1_field) { .f = q->fields[i], .id = h1_name_of(q->fields[i].name) };
+        option |= fields[i].id == H1_CONNECTION && names_upgrade(q->fields[i].value);
+        field |= fields[i].id == H1_UPGRADE;
+    }
+    x.verdict = *v;
+    x.plan = plan ? *plan : (struct swap_plan) { 0 };
+    x.req = (struct request) { .method = q->ask.method, .fields = fields, .nfields = q->nfields };
+    x.req.upgrade = option && field;
+    enum end end = END_OK;
+    *ret_why = rewrite_request_check(&x, &end);
+    return end;
+}
+
+struct outcome {
+    bool passes;
+    bool by_rule; /* the verdict of the rules stands */
+    enum end code;
+    const char *why;
+};
+
+/* In the worker's order: the method, the rules, the fields, the placeholders, the fields again. */
+static struct outcome judge(const struct question *q, const struct verdict *v, const struct swap_answer *swap)
+{
+    struct str m = q->ask.method;
+    struct outcome o = { .code = v->code, .by_rule = true, .why = "" };
+    if (str_eq(m, STR("TRACE")) || str_eq(m, STR("TRACK")) || str_eq(m, STR("CONNECT")))
+        return (struct outcome) { .code = END_BAD_REQUEST, .why = "the method is never forwarded" };
+    if (v->kind == VERDICT_DENY || v->kind == VERDICT_ASK)
+        return o;
+    enum end end = check_fields(q, v, NULL, &o.why);
+    if (end == END_OK && swap->known && swap->end != END_OK) {
+        end = swap->end;
+        o.why = swap->fault.where;
+    }
+    if (end == END_OK && swap->plan.n)
+        end = check_fields(q, v, &swap->plan, &o.why);
+    if (end != END_OK)
+        return (struct outcome) { .code = end, .why = o.why };
+    o.passes = true;
+    return o;
+}
+
 static const char *verdict_name(const struct verdict *v)
 {
     static const char *const names[] = {
@@ -97,8 +158,13 @@ static const char *verdict_name(const struct verdict *v)
     return names[v->kind];
 }
 
+static const char *verdict_of(const struct verdict *v, const struct outcome *o)
+{
+    return o->by_rule ? verdict_name(v) : "deny";
+}
+
 static void print_json(const struct gather *g, const struct verdict *v, struct str steps,
-                       const struct swap_answer *swap, bool fine)
+                       const struct swap_answer *swap, const struct outcome *o)
 {
     json_t *lines = json_array(), *credentials = json_array();
     struct str rest = steps, line;
@@ -107,12 +173,10 @@ static void print_json(const struct gather *g, const struct verdict *v, struct s
             json_array_append_new(lines, json_stringn(line.p, line.n));
     for (size_t i = 0; i < swap->plan.nwanted; i++)
         json_array_append_new(credentials, json_stringn(swap->plan.wanted[i]->name.p, swap->plan.wanted[i]->name.n));
-    enum end code = v->code != END_OK ? v->code : swap->known ? swap->end : END_OK;
-    json_t *root = json_pack("{s:s, s:s, s:b, s:o, s:o, s:s}", "verdict",
-                             swap->known && swap->end != END_OK ? "deny" : verdict_name(v), "code", end_code(code),
-                             "passes", fine, "steps", lines, "credentials", credentials, "config", g->path);
+    json_t *root = json_pack("{s:s, s:s, s:b, s:o, s:o, s:s}", "verdict", verdict_of(v, o), "code", end_code(o->code),
+                             "passes", o->passes, "steps", lines, "credentials", credentials, "config", g->path);
     json_object_set_new(root, "rule", v->rule ? json_stringn(v->rule->name.p, v->rule->name.n) : json_null());
-    json_object_set_new(root, "hint", json_string(code == END_OK ? "" : end_hint(code)));
+    json_object_set_new(root, "hint", json_string(o->code == END_OK ? "" : end_hint(o->code)));
     char *text = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     printf("%s\n", text ? text : "{}");
@@ -120,23 +184,23 @@ static void print_json(const struct gather *g, const struct verdict *v, struct s
 }
 
 static void print_text(const struct verdict *v, struct str steps, const struct question *q,
-                       const struct swap_answer *swap)
+                       const struct swap_answer *swap, const struct outcome *o)
 {
     printf("%.*s", STR_ARG(steps));
     if (steps.n && steps.p[steps.n - 1] != '\n')
         putchar('\n');
     for (size_t i = 0; i < swap->plan.nwanted; i++)
         printf("credential %.*s is swapped in\n", STR_ARG(swap->plan.wanted[i]->name));
-    if (swap->known && swap->end != END_OK)
-        printf("%s: %s%s%s%s\n", end_code(swap->end), end_sentence(swap->end), swap->fault.where[0] ? " (" : "",
-               swap->fault.where, swap->fault.where[0] ? ")" : "");
+    if (!o->by_rule)
+        printf("%s: %s%s%s%s\n", end_code(o->code), end_sentence(o->code), o->why[0] ? " (" : "", o->why,
+               o->why[0] ? ")" : "");
     else if (swap->known && !swap->plan.n && q->nfields)
         printf("no placeholder in what was given: nothing is swapped\n");
     if (!swap->known)
         printf("(the install key cannot be read here: placeholders were not looked for)\n");
-    if (v->code != END_OK)
-        printf("%s: %s\n", end_code(v->code), end_hint(v->code));
-    printf("verdict: %s\n", swap->known && swap->end != END_OK ? "deny" : verdict_name(v));
+    if (o->code != END_OK)
+        printf("%s: %s\n", end_code(o->code), end_hint(o->code));
+    printf("verdict: %s\n", verdict_of(v, o));
 }
 
 static int answer(const struct cli *cli, struct gather *g, struct question *q)
@@ -148,13 +212,13 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
     policy_eval(g->policy, &q->ask, &v);
     policy_explain(g->policy, &q->ask, &steps);
     plan_swap(g, q, &swap);
-    bool fine = (v.kind == VERDICT_ALLOW || v.kind == VERDICT_OBSERVE) && (!swap.known || swap.end == END_OK);
+    struct outcome o = judge(q, &v, &swap);
     if (cli->json)
-        print_json(g, &v, buf_str(&steps), &swap, fine);
+        print_json(g, &v, buf_str(&steps), &swap, &o);
     else
-        print_text(&v, buf_str(&steps), q, &swap);
+        print_text(&v, buf_str(&steps), q, &swap, &o);
     buf_done(&steps);
-    return fine ? CLI_OK : CLI_NO;
+    return o.passes ? CLI_OK : CLI_NO;
 }
 
 int cli_explain(const struct cli *cli)
