@@ -149,6 +149,7 @@ struct exchange {
     struct body_watch watch;
     struct scrub scrub;
     bool scrubbing;
+    bool coded;         /* the answer's body is in a content coding */
     uint64_t scrub_generation;
 
     /* the record */
