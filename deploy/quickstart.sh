@@ -86,7 +86,7 @@ cleanup() {
     fi
     if [ "$status" -ne 0 ] && [ -n "$DEMO" ] && [ -d "$DEMO" ]; then
         echo "quickstart: the last lines of its logs:" >&2
-        tail -n 12 "$DEMO"/*.log >&2
+        tail -n 12 "$DEMO"/*.log >&2 2>/dev/null
     fi
     [ -n "$DEMO" ] && rm -rf "$DEMO"
     if [ "$status" -ne 0 ]; then
