@@ -24,6 +24,7 @@ struct msg_channel {
     struct watch watch;
     struct loop *loop;
     const struct msg_ops *ops;
+    int (*on_lost_fds)(void *ctx, struct msg_channel *ch, struct msg *m); /* or NULL */
     void *ctx;
     struct packet *first, **last;
     size_t queued;
@@ -103,15 +104,18 @@ static int send_packet(int fd, const struct iovec *iov, size_t niov, const int *
     }
 }
 
-/* One recvmsg into buf; bytes, 0 at the end, -1 with errno. fds must hold MSG_FDS_MAX. */
-static ssize_t recv_packet(int fd, char *buf, size_t cap, int *fds, size_t *ret_nfds, int flags)
+/* One recvmsg into buf; bytes, 0 at the end, -1 with errno. fds must hold MSG_FDS_MAX. *ret_lost: descriptors came with
+ * it, and not all of them found room: then there are none. */
+static ssize_t recv_packet(int fd, char *buf, size_t cap, int *fds, size_t *ret_nfds, bool *ret_lost, int flags)
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int) * MSG_FDS_MAX)];
     } control;
     struct iovec iov = { buf, cap };
-    struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control };
+    struct msghdr h = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control
+    };
     *ret_nfds = 0;
     ssize_t n;
     do
@@ -125,9 +129,12 @@ static ssize_t recv_packet(int fd, char *buf, size_t cap, int *fds, size_t *ret_
             *ret_nfds = bytes / sizeof(int) > MSG_FDS_MAX ? MSG_FDS_MAX : bytes / sizeof(int);
             memcpy(fds, CMSG_DATA(c), *ret_nfds * sizeof(int));
         }
+    *ret_lost = (h.msg_flags & MSG_CTRUNC) != 0;
     if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
         fds_close(fds, *ret_nfds);
         *ret_nfds = 0;
+    }
+    if (h.msg_flags & MSG_TRUNC) {
         errno = EPROTO;
         return -1;
     }
@@ -196,7 +203,8 @@ static void channel_read(struct msg_channel *ch)
     for (int i = 0; i < ROUND && !ch->dead && !ch->free_later; i++) {
         int fds[MSG_FDS_MAX];
         struct msg m = { .fds = fds };
-        ssize_t n = recv_packet(ch->watch.fd, ch->in, HEAD + MSG_BODY_MAX, fds, &m.nfds, MSG_DONTWAIT);
+        bool lost = false;
+        ssize_t n = recv_packet(ch->watch.fd, ch->in, HEAD + MSG_BODY_MAX, fds, &m.nfds, &lost, MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
@@ -204,7 +212,9 @@ static void channel_read(struct msg_channel *ch)
             return;
         }
         int r = head_get(ch->in, (size_t)n, &m);
-        if (r == 0)
+        if (r == 0 && lost)
+            r = ch->on_lost_fds ? ch->on_lost_fds(ch->ctx, ch, &m) : -1;
+        else if (r == 0)
             r = ch->ops->on_message(ch->ctx, ch, &m);
         fds_close(fds, m.nfds);
         if (ch->wipe)
@@ -286,6 +296,11 @@ int msg_channel_fd(const struct msg_channel *ch)
     return ch->watch.fd;
 }
 
+void msg_channel_on_lost_fds(struct msg_channel *ch, int (*cb)(void *ctx, struct msg_channel *ch, struct msg *m))
+{
+    ch->on_lost_fds = cb;
+}
+
 void msg_channel_wipe(struct msg_channel *ch, bool wipe)
 {
     ch->wipe = wipe;
@@ -348,8 +363,9 @@ int msg_recv_blocking(int fd, struct buf *body, struct msg *ret)
     char *p = buf_reserve(body, HEAD + MSG_BODY_MAX);
     if (!p)
         return -1;
-    ssize_t n = recv_packet(fd, p, HEAD + MSG_BODY_MAX, ret->fds, &nfds, 0);
-    if (n <= 0)
+    bool lost = false;
+    ssize_t n = recv_packet(fd, p, HEAD + MSG_BODY_MAX, ret->fds, &nfds, &lost, 0);
+    if (n <= 0 || lost)
         return -1;
     buf_wrote(body, (size_t)n);
     ret->nfds = nfds;

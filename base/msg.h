@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * msg: typed messages between roles over a SOCK_SEQPACKET pair. One message is one packet: a fixed head and a body of at
- * most MSG_BODY_MAX bytes, with at most MSG_FDS_MAX descriptors. Never blocks: what the kernel does not take waits in a
- * bounded queue. The receiver trusts nothing: a packet whose head disagrees with its size, or a type the receiver's
- * table does not list, closes the channel (the peer is broken). Bodies are read with struct msg_reader, written with
- * struct msg_writer, never by casting a struct, so that a short body is an error and not an over-read. */
+ * msg: typed messages between roles over a SOCK_SEQPACKET pair. One message is one packet: a fixed head and a body of
+ * at most MSG_BODY_MAX bytes, with at most MSG_FDS_MAX descriptors. Never blocks: what the kernel does not take waits
+ * in a bounded queue. The receiver trusts nothing: a packet whose head disagrees with its size, or a type the
+ * receiver's table does not list, closes the channel (the peer is broken). Bodies are read with struct msg_reader,
+ * written with struct msg_writer, never by casting a struct, so that a short body is an error and not an over-read. */
 #ifndef BASE_MSG_H
 #define BASE_MSG_H
 
@@ -13,7 +13,8 @@
 #include "base/str.h"
 
 enum {
-    MSG_BODY_MAX = 128 * 1024, /* larger things travel in sealed memfds (a packet of 220,000 bytes fails with EMSGSIZE) */
+    MSG_BODY_MAX =
+        128 * 1024, /* larger things travel in sealed memfds (a packet of 220,000 bytes fails with EMSGSIZE) */
     MSG_FDS_MAX = 16,
     MSG_QUEUE_MAX = 4096, /* packets waiting in one channel */
 };
@@ -37,14 +38,19 @@ struct msg_ops {
 /* Takes fd (closed by msg_channel_free). NULL on failure (fd stays the caller's). */
 struct msg_channel *msg_channel_new(struct loop *l, int fd, const struct msg_ops *ops, void *ctx);
 void msg_channel_free(struct msg_channel **ch);
-/* Sends or queues; descriptors are duplicated (the caller keeps its own). 0; -1 when the queue is full or the peer gone. */
+/* Sends or queues; descriptors are duplicated (the caller keeps its own). 0; -1 when the queue is full or the peer
+ * gone. */
 int msg_send(struct msg_channel *ch, uint16_t type, uint64_t id, struct str body, const int *fds, size_t nfds);
 bool msg_channel_open(const struct msg_channel *ch);
 int msg_channel_fd(const struct msg_channel *ch);
+/* A message whose descriptors found no room here (EMFILE) comes to cb, with nfds 0, instead of on_message; 0 or -1 as
+ * there. Without a cb such a message closes the channel. */
+void msg_channel_on_lost_fds(struct msg_channel *ch, int (*cb)(void *ctx, struct msg_channel *ch, struct msg *m));
 /* Body buffers hold a real value: every copy the channel makes is wiped. Set on the keeper channels. */
 void msg_channel_wipe(struct msg_channel *ch, bool wipe);
 
-/* Blocking send and receive for the moments before a loop exists (role start). 0 or -1. recv: fds must hold MSG_FDS_MAX. */
+/* Blocking send and receive for the moments before a loop exists (role start). 0 or -1. recv: fds must hold
+ * MSG_FDS_MAX. */
 int msg_send_blocking(int fd, uint16_t type, uint64_t id, struct str body, const int *fds, size_t nfds);
 int msg_recv_blocking(int fd, struct buf *body, struct msg *ret);
 

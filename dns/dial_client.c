@@ -110,25 +110,26 @@ static void on_deadline(struct timer *t)
     answered(w, END_ORIGIN_TIMEOUT, STR("the resolver does not answer"));
 }
 
-/* The resolver is ours, but what it says is read as strictly as anything. */
-static int on_message(void *ctx, struct msg_channel *ch, struct msg *m)
+/* The resolver is ours, but what it says is read as strictly as anything. lost: the connected socket found no room. */
+static int on_dialled(struct dial_client *c, struct msg *m, bool lost)
 {
-    (void)ch;
-    struct dial_client *c = ctx;
     if (m->type != DIALLED)
         return -1;
     struct msg_reader r = msg_reader(m->body);
     uint16_t end = msg_get_u16(&r);
     struct str addr = msg_get_str(&r, WHY_MAX), why = msg_get_str(&r, WHY_MAX), dns_id = msg_get_str(&r, 32);
     uint32_t resolve_ms = msg_get_u32(&r), connect_ms = msg_get_u32(&r);
-    if (!msg_reader_end(&r) || end == END_UNSET || end >= END_COUNT || m->nfds != (end == END_OK ? 1 : 0))
+    if (!msg_reader_end(&r) || end == END_UNSET || end >= END_COUNT || m->nfds != (end == END_OK && !lost ? 1 : 0))
         return -1;
     struct dial_wait *w = c->waits[m->id % SLOTS];
     while (w && w->id != m->id)
         w = w->chain;
     if (!w || w->state != WAIT_SENT)
         return 0;
-    if (end == END_OK) {
+    if (lost) {
+        end = END_ORIGIN_CONNECT;
+        why = STR("no descriptor is free for the connection");
+    } else if (end == END_OK) {
         w->fd = m->fds[0];
         m->fds[0] = -1;
     }
@@ -138,6 +139,19 @@ static int on_message(void *ctx, struct msg_channel *ch, struct msg *m)
     w->connect_ms = connect_ms;
     answered(w, (enum end)end, why);
     return 0;
+}
+
+static int on_message(void *ctx, struct msg_channel *ch, struct msg *m)
+{
+    (void)ch;
+    return on_dialled(ctx, m, false);
+}
+
+/* This dial fails, and no more: the channel is as good as before. */
+static int on_lost_fds(void *ctx, struct msg_channel *ch, struct msg *m)
+{
+    (void)ch;
+    return on_dialled(ctx, m, true);
 }
 
 /* What was under way waits for the next channel, once. */
@@ -207,6 +221,7 @@ int dial_client_connect(struct dial_client *c, int fd, struct err *err)
     struct msg_channel *channel = msg_channel_new(c->loop, fd, &ops, c);
     if (!channel)
         return err_set_errno(err, "cannot use the channel to the resolver");
+    msg_channel_on_lost_fds(channel, on_lost_fds);
     if (c->channel) {
         task_cancel(&c->closed);
         on_closed_later(&c->closed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * core: what the files of the data path share about one worker: its loop, its current view, its channels and tables. Nothing
- * outside proxy/ includes it. */
+ * core: what the files of the data path share about one worker: its loop, its current view, its channels and tables.
+ * Nothing outside proxy/ includes it. */
 #ifndef PROXY_CORE_H
 #define PROXY_CORE_H
 
@@ -42,6 +42,8 @@ struct worker {
     struct pool *pool;
     struct agent_table *agents;
     struct listener *listeners;
+    int fd_most;                /* no client beyond this descriptor: the rest is for origins and roles */
+    uint64_t crowded_ms;        /* when that was said last */
     struct client *clients;     /* all, linked */
     struct exchange *exchanges; /* all that run, linked */
     struct exchange *unsynced;  /* wait for the log under sync: always */
@@ -60,8 +62,8 @@ struct worker {
 /* c->bury runs once no callback of this round is on the stack. */
 void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse *c));
 
-/* Gives an empty buffer a block to begin with, so that a busy connection does not ask the allocator at every message. Holding one
- * is harmless: worker_take_back, or buf_done, when it is empty again. */
+/* Gives an empty buffer a block to begin with, so that a busy connection does not ask the allocator at every message.
+ * Holding one is harmless: worker_take_back, or buf_done, when it is empty again. */
 void worker_lend(struct worker *w, struct buf *b);
 /* Takes the memory of an empty buffer back; an idle connection holds none. Bytes of a wiped buffer are gone already. */
 void worker_take_back(struct worker *w, struct buf *b);

@@ -3,19 +3,43 @@
 
 #include "base/log.h"
 #include "proxy/client.h"
+#include "proxy/pool.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ACCEPTS_PER_ROUND = 16 };
+enum { ACCEPTS_PER_ROUND = 16, SAY_EVERY_MS = 10000 };
 
 static bool is_loopback(const struct ip *ip)
 {
     static const uint8_t v6[16] = { [15] = 1 };
     return ip->family == 4 ? ip->b[0] == 127 : ip->family == 6 && !memcmp(ip->b, v6, 16);
+}
+
+int listener_fd_most(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur > INT_MAX)
+        return INT_MAX;
+    return (int)(r.rlim_cur - r.rlim_cur / 4);
+}
+
+/* The next connection waits in the kernel's queue; the sweep accepts again. Idle origins make room. */
+static void rest(struct listener *l, const char *why)
+{
+    struct worker *w = l->w;
+    uint64_t now = loop_now_ms(w->loop);
+    pool_shed(w->pool, pool_size(w->pool) / 2 + 1);
+    if (!w->crowded_ms || now - w->crowded_ms >= SAY_EVERY_MS)
+        log_error("cannot accept on %.*s: %s", STR_ARG(str_of(l->text, l->text_n)), why);
+    w->crowded_ms = now ? now : 1;
+    watch_del(&l->watch);
+    l->paused = true;
 }
 
 static void on_event(struct watch *w, uint32_t ev)
@@ -26,16 +50,16 @@ static void on_event(struct watch *w, uint32_t ev)
         int fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             client_new(l->w, l, fd);
-            continue;
+            if (fd < l->w->fd_most)
+                continue;
+            rest(l, "the last quarter of the descriptors is kept for origins");
+            return;
         }
         if (errno == EINTR || errno == ECONNABORTED)
             continue;
         if (errno == EAGAIN)
             return;
-        /* EMFILE, ENFILE, ENOMEM: the connection waits in the kernel's queue; the sweep accepts again. */
-        log_error("cannot accept on %.*s: %s", STR_ARG(str_of(l->text, l->text_n)), strerror(errno));
-        watch_del(&l->watch);
-        l->paused = true;
+        rest(l, strerror(errno)); /* EMFILE, ENFILE, ENOMEM */
         return;
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * listener: a listening socket of the worker. All workers share it with EPOLLEXCLUSIVE, so an idle one takes the connection. Out of
- * descriptors it pauses a moment instead of spinning. */
+ * listener: a listening socket of the worker. All workers share it with EPOLLEXCLUSIVE, so an idle one takes the
+ * connection. Out of descriptors it pauses a moment instead of spinning. */
 #ifndef PROXY_LISTENER_H
 #define PROXY_LISTENER_H
 
@@ -20,6 +20,8 @@ struct listener {
     char text[];
 };
 
+/* How many descriptors clients may take, of the process's limit. */
+int listener_fd_most(void);
 int listener_add(struct worker *w, const struct config_listener *cl, int fd, struct err *err);
 void listener_drop(struct worker *w, struct str text);
 void listener_drop_all(struct worker *w);

@@ -143,3 +143,9 @@ void pool_flush(struct pool *p)
             origin_close(o);
     }
 }
+
+void pool_shed(struct pool *p, size_t n)
+{
+    for (; n && p->oldest; n--)
+        origin_close(p->oldest);
+}

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pool: idle origin connections, kept by (view, agent, scheme, name, port, credentials): a connection that carried one agent's
- * credential never serves another agent, another credential or another snapshot. The address is the one dialled for that name when the
- * connection was made; the entry lives a minute at most without use, so a changed name is looked up soon. Bounded in all, per key, and
- * in time; the least recently used goes first. Idle connections are read: a close or an unsolicited byte discards them. */
+ * pool: idle origin connections, kept by (view, agent, scheme, name, port, credentials): a connection that carried one
+ * agent's credential never serves another agent, another credential or another snapshot. The address is the one dialled
+ * for that name when the connection was made; the entry lives a minute at most without use, so a changed name is looked
+ * up soon. Bounded in all, per key, and in time; the least recently used goes first. Idle connections are read: a close
+ * or an unsolicited byte discards them. */
 #ifndef PROXY_POOL_H
 #define PROXY_POOL_H
 
@@ -20,6 +21,8 @@ void pool_put(struct pool *p, struct origin *o);
 void pool_drop(struct pool *p, struct origin *o);
 /* Everything of older views. */
 void pool_flush(struct pool *p);
+/* Closes the n least recently used: descriptors are needed. */
+void pool_shed(struct pool *p, size_t n);
 size_t pool_size(const struct pool *p);
 /* Had this connection carried an exchange before? */
 bool pool_reused(const struct origin *o);

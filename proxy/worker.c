@@ -108,6 +108,7 @@ struct worker *worker_new(struct loop *l, const struct worker_options *o, const 
     w->loop = l;
     w->index = o->index;
     w->sink = o->sink;
+    w->fd_most = listener_fd_most();
     w->burial.cb = on_burial;
     w->sweep.cb = on_sweep;
     buf_init(&w->scratch, 4 * 1024 * 1024);

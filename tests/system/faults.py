@@ -48,9 +48,13 @@ def cpu_seconds(pid):
     return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def rss_kib(pid):
+def field(pid, name):
     with open(f"/proc/{pid}/status") as f:
-        return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
+        return re.search(rf"^{name}:[ \t]*(.*)$", f.read(), re.M).group(1).split()
+
+
+def rss_kib(pid):
+    return int(field(pid, "VmRSS")[0])
 
 
 def write(lab, text):
