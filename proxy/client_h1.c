@@ -269,6 +269,22 @@ static void connect_accept(struct client *c, const struct h1_head *h, bool refus
     timer_set(c->w->loop, &c->timer, c->view->limits->first_byte_timeout);
 }
 
+/* Is it us that this Host names: the address that was connected to, or one of listen.names? */
+static bool names_us(const struct client *c, const struct host *host, uint16_t port)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    struct ip ip;
+    uint16_t at;
+    for (size_t i = 0; i < c->view->config->nlisten_names; i++)
+        if (str_eq_nocase(c->view->config->listen_names[i], host_str(host)))
+            return true;
+    if (!c->source.family) /* a Unix socket: clients that must write something write this */
+        return str_eq(host_str(host), STR("localhost"));
+    return host_is_ip(host) && getsockname(c->stream.fd, (struct sockaddr *)&sa, &n) == 0 && ip_from_sockaddr(&sa, &ip, &at) == 0 && at == port &&
+           ip_equal(&ip, &host->ip);
+}
+
 static void connect_request(struct client *c, const struct h1_head *h, const struct agent *agent)
 {
     struct err err;
@@ -284,8 +300,10 @@ static void connect_request(struct client *c, const struct h1_head *h, const str
     if (h->host >= 0) {
         struct host host;
         uint16_t port;
-        /* Clients write the Host of a CONNECT with and without the port, which defaults to the target's. */
-        if (authority_parse(h->fields[h->host].f.value, c->port, &host, &port, NULL) || !host_eq(&host, &c->host) || port != c->port) {
+        /* Clients write the Host of a CONNECT with and without the port, which defaults to the target's; Node's http.request writes ours.
+         * It decides nothing. */
+        bool fits = authority_parse(h->fields[h->host].f.value, c->port, &host, &port, NULL) == 0;
+        if (!fits || ((!host_eq(&host, &c->host) || port != c->port) && !names_us(c, &host, port))) {
             connect_refuse(c, h, END_BAD_REQUEST, "the Host field names another host than the CONNECT", NULL, true);
             return;
         }

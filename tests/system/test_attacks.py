@@ -361,6 +361,22 @@ def test_our_own_listeners_have_no_other_name():
         assert lab.proxy().ask(target=f"http://{at}/x", host=at).status == 200
 
 
+def test_host_of_a_connect(lab):
+    """The target, or us (Node's http.request writes that); nobody else, and it decides nothing."""
+    p = lab.tls_port
+    for host, status in ((f"open.test:{p}", 200), ("open.test", 200), (f"127.0.0.1:{lab.port}", 200), (f"evil.test:{p}", 400), (f"open.test:{p + 1}", 400),
+                         (f"127.0.0.2:{lab.port}", 400), (f"127.0.0.1:{lab.port - 1}", 400), ("127.0.0.1", 400), ("localhost", 400), ("", 400)):
+        c = Client(lab, f"open.test:{p}", tls=False, host=False, headers=[("Host", host)], refused_ok=True)
+        assert c.connected.status == status, (host, c.connected)
+        if status == 200:
+            c.start_tls(lab.client_context(), name="open.test")
+            assert c.ask().status == 200 and lab.open.last.get("host") == f"open.test:{p}"
+            assert c.ask(host=host).status == (421 if host != f"open.test:{p}" else 200)  # inside, it must be the one name
+        c.close()
+    c = Client(lab, f"evil.test:{p}", tls=False, host=False, headers=[("Host", f"127.0.0.1:{lab.port}")], refused_ok=True)
+    assert c.connected.status == 403 and c.connected.code == "host_denied"
+
+
 # ---------------------------------------------------------------- L: the log
 
 
