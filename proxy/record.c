@@ -68,12 +68,12 @@ static void put_path(struct exchange *x, struct event *e)
     static struct buf path = { .max = 512 * 1024, .wipe = true }, clean = { .max = 2 * 1024 * 1024, .wipe = true };
     buf_reset(&path);
     buf_reset(&clean);
-    record_target(x->view, x->req.target, &path);
-    struct str text = buf_str(&path);
+    struct str text = x->req.target;
     uint64_t hits = 0;
-    if (scrub_text(x->known, text, &clean, &hits))
+    if (scrub_text(x->known, text, &clean, &hits)) /* a real value becomes its placeholder, and that [CRED:name] */
         text = buf_str(&clean);
-    event_put_str(e, FIELD_PATH, text);
+    record_target(x->view, text, &path);
+    event_put_str(e, FIELD_PATH, buf_str(&path));
     buf_reset(&path);
     buf_reset(&clean);
 }

@@ -18,6 +18,8 @@ FULL = os.environ.get("OUTGATE_TEST_FULL") == "1"  # the long variants
 
 # ---------------------------------------------------------------- the server's roles
 
+ROLE_NAMES = ["ca", "keeper", "minter", "resolver", "logger", "worker"]
+
 
 def status(lab, timeout=20):
     r = lab.run("status", "--json", "-c", lab.path("outgate.yaml"), timeout=timeout)

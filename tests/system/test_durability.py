@@ -126,9 +126,6 @@ def test_all_killed_at_first_byte_sync_always():
 # ---------------------------------------------------------------- chaos
 
 
-ROLES = ["ca", "keeper", "minter", "resolver", "logger", "worker"]
-
-
 def chaos(kills, seed):
     lab = L.Lab(workers=3, tail=TAIL)
     rng = random.Random(seed)
@@ -142,7 +139,7 @@ def chaos(kills, seed):
         done = {}
         for i in range(kills):
             now = roles(lab)
-            name = rng.choice(ROLES)
+            name = rng.choice(F.ROLE_NAMES)
             victim = rng.choice([r for k, r in now.items() if k[0] == name])
             if victim["pid"]:
                 F.kill(victim["pid"])

@@ -254,18 +254,17 @@ def test_room_is_kept_for_origins():
         os.chmod(L.EXE, 0o755)
         lab.start()
         must_work(lab, "a request before", swapped=False)
-        first = lab.client("open.test")
+        served = [lab.client("open.test") for _ in range(20)]
+        lab.open.reset(L.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na", close=False))  # a connection for each
         held = [socket.create_connection(("127.0.0.1", lab.port)) for _ in range(500)]
-        pid = F.pid_of(lab, "worker")
         wait_for(lambda: b"cannot accept" in lab.log_bytes(), "all the clients that may be")
-        for i in range(20):
-            lab.open.reset()
-            m = first.ask(target=f"/{i}")
-            assert m.status == 200, m
-        for s in held:
+        for i, c in enumerate(served):
+            c.write(target=f"/{i}")
+            assert L.read_head(c).status == 200, i
+        for s in [*held, *served]:
             s.close()
+        lab.open.reset()
         wait_for(lambda: ask(lab)[0] == 200, "service for new ones", 5)
-        first.close()
     finally:
         L.EXE = exe
         lab.close()
