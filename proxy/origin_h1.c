@@ -179,7 +179,8 @@ static bool parse_body(struct origin *o)
     size_t used = 0;
     struct str data = STR_NONE;
     struct h1_fault fault = { 0 };
-    if (exchange_client_full(x)) {
+    /* With nothing left in `in` this may be the end of the answer, which needs no room and of which nothing more would tell us. */
+    if (buf_size(&o->in) && exchange_client_full(x)) {
         o->interrupted = true;
         return false;
     }
@@ -296,6 +297,12 @@ void origin_h1_readable(struct origin *o)
         worker_take_back(o->w, &o->in);
     if (x->step == STEP_STREAM)
         exchange_answer_flush(x);
+    /* Where the kernel took at once what had filled the client's buffer, nobody else will say that there is room again. */
+    if (o->state == ORIGIN_BUSY && o->x == x && o->interrupted && !exchange_client_full(x)) {
+        o->interrupted = false;
+        o->resume.cb = on_resume;
+        loop_defer(o->w->loop, &o->resume);
+    }
 }
 
 static void more(struct origin *o)
