@@ -24,7 +24,7 @@
  *   client< HTTP/1.1 200 ||~ body [|| Trailer: x | !Y]   its chunks, whatever their sizes, are this text
  *   client< HTTP/1.1 200 ||+                      the body stays unread
  *   client< "raw"                                 the next bytes are exactly these
- *   client< end | cut | closed | nothing          properly; not; either way; no bytes and no end
+ *   client< end | cut | bare cut | closed | nothing   properly; not; not, and no bytes before it; either way; no bytes and no end
  *   origin< and origin> likewise; `origin: accept` takes the next connection (implied by the first origin<)
  *   wait: 10s        reload        revoke: github        dials: 1        drain        calm (nothing spins)
  *   keeper: away | back | silent          resolver: away | back | silent
@@ -294,6 +294,8 @@ static int expect(struct run *r, struct actor *a, struct str want)
             ok = a->ended && unread(a).n == 0 ? 0 : fail("expected the end, got %s and %zu bytes: %.*s", a->cut ? "a cut" : "an open connection", unread(a).n, STR_ARG(unread(a)));
         else if (str_eq(want, STR("cut")))
             ok = a->cut ? 0 : fail("expected a cut, got %s", a->ended ? "a proper end" : "an open connection");
+        else if (str_eq(want, STR("bare cut")))
+            ok = a->cut && unread(a).n == 0 ? 0 : fail("expected a cut without further bytes, got %zu of them", unread(a).n);
         else if (str_eq(want, STR("closed")))
             ok = a->ended || a->cut ? 0 : fail("expected the end of the connection");
         else if (str_eq(want, STR("nothing"))) {
