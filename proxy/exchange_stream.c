@@ -60,8 +60,7 @@ void exchange_stream_start(struct exchange *x)
         x->oops->send_end(x->origin, NULL, 0);
     else
         x->cops->more(x->client, x);
-    if (x->step == STEP_STREAM)
-        x->oops->flush(x->origin);
+    exchange_request_flush(x);
 }
 
 /* False: the exchange is over. */
@@ -128,8 +127,13 @@ void exchange_request_end(struct exchange *x, const struct field *trailers, size
 
 void exchange_request_flush(struct exchange *x)
 {
-    if (x->step == STEP_STREAM && x->origin)
-        x->oops->flush(x->origin);
+    if (x->step != STEP_STREAM || !x->origin)
+        return;
+    bool was_full = x->oops->full(x->origin);
+    x->oops->flush(x->origin);
+    /* Where the kernel took all at once, nobody else will say that there is room again. */
+    if (was_full && exchange_takes_body(x))
+        x->cops->more(x->client, x);
 }
 
 void exchange_origin_room(struct exchange *x)
