@@ -280,9 +280,10 @@ static void run_tasks(struct loop *l)
     for (int generation = 0; l->tasks && generation < TASK_GENERATIONS; generation++) {
         struct task mark = { .cb = NULL };
         loop_defer(l, &mark);
-        for (struct task *t; (t = l->tasks) != &mark;) {
+        for (struct task *t; mark.loop && (t = l->tasks) != &mark;) {
             task_cancel(t);
-            t->cb(t);
+            if (t->cb) /* else the mark of a round that this one runs in, which ends here with what lay before it */
+                t->cb(t);
         }
         task_cancel(&mark);
     }

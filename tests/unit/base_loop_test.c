@@ -185,6 +185,37 @@ static void a_task_that_defers_itself_starves_nobody(void **state)
     loop_free(greedy_loop);
 }
 
+static struct loop *inner_loop;
+static int inner_order[4], inner_n;
+static struct task inner_tasks[4];
+
+static void on_inner(struct task *t)
+{
+    long i = t - inner_tasks;
+    inner_order[inner_n++] = (int)i;
+    if (i == 0)
+        loop_run_once(inner_loop, 0);
+    if (i == 1)
+        loop_defer(inner_loop, &inner_tasks[3]);
+}
+
+/* A role that ends turns the loop for a while longer, from a task of that loop. */
+static void a_task_may_run_the_loop(void **state)
+{
+    (void)state;
+    inner_loop = loop_new();
+    for (int i = 0; i < 4; i++)
+        inner_tasks[i].cb = on_inner;
+    for (int i = 0; i < 3; i++)
+        loop_defer(inner_loop, &inner_tasks[i]);
+    loop_run_once(inner_loop, 0);
+    loop_run_once(inner_loop, 0);
+    assert_int_equal(inner_n, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(inner_order[i], i);
+    loop_free(inner_loop);
+}
+
 static struct timer again_timer;
 static struct loop *again_loop;
 static int again_runs;
@@ -235,6 +266,7 @@ int main(void)
         cmocka_unit_test(an_event_of_a_deleted_watch_is_dropped),
         cmocka_unit_test(tasks_run_after_the_callback_and_can_be_cancelled),
         cmocka_unit_test(a_task_that_defers_itself_starves_nobody),
+        cmocka_unit_test(a_task_may_run_the_loop),
         cmocka_unit_test(a_timer_may_set_itself_again),
         cmocka_unit_test(many_timers_cost_little),
     };
