@@ -21,7 +21,7 @@ export LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS
 PACKAGES="gcc libc6-dev clang cmake ninja-build pkg-config libssl-dev libyaml-dev libpsl-dev libidn2-dev libc-ares-dev libcurl4-openssl-dev
 libmicrohttpd-dev libjansson-dev libseccomp-dev libcmocka-dev node-llhttp ca-certificates curl git openssl python3 iproute2 util-linux
 shellcheck cppcheck"
-FUZZ_BOX=100  # seconds for all fuzz targets together
+FUZZ_BOX=70   # seconds for all fuzz targets together
 CHECK_BOX=120 # seconds for the static analysis
 
 MODE=normal
