@@ -360,11 +360,30 @@ static void how_put(const struct child *c, int status, char *out, size_t size)
         snprintf(out, size, "ended with status %d", WEXITSTATUS(status));
 }
 
+/* Its death may be heard of before its last words, which wait in the channel: why it could not start. */
+static void last_words(struct child *c)
+{
+    int fds[MSG_FDS_MAX];
+    struct msg raw = { .fds = fds };
+    struct buf body;
+    buf_init(&body, MSG_BODY_MAX + 4096);
+    while (!c->why[0] && c->channel && msg_recv_blocking(msg_channel_fd(c->channel), &body, &raw) == 0) {
+        struct role_msg m;
+        if (raw.type == ROLE_FAILED && role_msg_parse(&raw, false, &m) == 0)
+            snprintf(c->why, sizeof c->why, "%.*s", STR_ARG(m.text));
+        for (size_t i = 0; i < raw.nfds; i++)
+            close(fds[i]);
+        raw.nfds = 0;
+    }
+    buf_done(&body);
+}
+
 static void child_ended(struct child *c, int status)
 {
     struct supervisor *s = c->sup;
     char name[32], how[sizeof c->why];
     name_put(c, name);
+    last_words(c);
     how_put(c, status, how, sizeof how);
     bool expected = c->state == CHILD_ENDING || c->retired;
     bool was_starting = c->state == CHILD_STARTING, outside = killed_from_outside(c, status);

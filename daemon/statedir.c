@@ -59,6 +59,51 @@ static int check_ca_key(int state_fd, const struct users *u, struct err *err)
     return 0;
 }
 
+/* What a folder or secret must not let others do, and whose it may be: a folder that others may write is one in which
+ * they can put another key. Names beside the root's own are adopted (adopt), which looks at their owners. */
+static const struct private
+{
+    const char *name;
+    mode_t kind, forbidden;
+    bool adopted;
+}
+privates[] = {
+    { ".", S_IFDIR, 0022, false },
+    { "ca", S_IFDIR, 0022, true },
+    { "keys", S_IFDIR, 0022, false },
+    { "keys/log", S_IFDIR, 0022, true },
+    { "keys/install.key", S_IFREG, 0077, false },
+    { "keys/console.token", S_IFREG, 0077, false },
+    { "keys/log/log.key", S_IFREG, 0077, true },
+};
+
+static int check_private(int state_fd, const struct private *p, struct err *err)
+{
+    struct stat st;
+    if (fstatat(state_fd, p->name, &st, AT_SYMLINK_NOFOLLOW))
+        return err_set_errno(err, "state_dir: %s", p->name);
+    if ((st.st_mode & S_IFMT) != p->kind)
+        return err_set(err, "state_dir: %s: expected a %s of its own, got something else", p->name,
+                       p->kind == S_IFDIR ? "folder" : "regular file");
+    if (st.st_mode & p->forbidden)
+        return err_set(err, "state_dir: %s: others can %s it (mode %04o): take that from them with chmod %s", p->name,
+                       p->kind == S_IFDIR ? "write" : "read or write", (unsigned)st.st_mode & 07777,
+                       p->kind == S_IFDIR ? "go-w"
+                                          : "400; if others may have read it, make a new one with `outgate init`");
+    if (!p->adopted && st.st_uid != 0 && st.st_uid != geteuid())
+        return err_set(err, "state_dir: %s: expected an owner of uid %u, it belongs to uid %u", p->name,
+                       (unsigned)geteuid(), (unsigned)st.st_uid);
+    return 0;
+}
+
+static int check_privates(int state_fd, struct err *err)
+{
+    for (size_t i = 0; i < sizeof privates / sizeof *privates; i++)
+        if (check_private(state_fd, &privates[i], err))
+            return -1;
+    return 0;
+}
+
 static int open_missing(struct str path, struct err *err)
 {
     return errno == ENOENT
@@ -75,7 +120,7 @@ int statedir_open(struct str path, const struct users *u, struct err *err)
     if (fd < 0)
         return open_missing(path, err);
     gid_t audit_gid = u->has_group ? u->group : u->log.gid;
-    if (check_ca_key(fd, u, err) || adopt(fd, "ca", u->ca, u->ca.gid, 0700, u, 1, err) ||
+    if (check_ca_key(fd, u, err) || check_privates(fd, err) || adopt(fd, "ca", u->ca, u->ca.gid, 0700, u, 1, err) ||
         adopt(fd, "ca/ca.key", u->ca, u->ca.gid, 0400, u, 1, err) ||
         adopt(fd, "keys/log", u->log, u->log.gid, 0700, u, 4, err) ||
         adopt(fd, "keys/log/log.key", u->log, u->log.gid, 0400, u, 4, err) ||
