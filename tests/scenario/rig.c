@@ -441,6 +441,9 @@ struct actor *actor_client_from(struct rig *r, const char *from)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(r->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct sockaddr_in own = { .sin_family = AF_INET };
+    int little = 8192;
+    if (r->narrow)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
     if (from && *from && (inet_pton(AF_INET, from, &own.sin_addr) != 1 || bind(fd, (struct sockaddr *)&own, sizeof own)))
         abort();
     if (connect(fd, (struct sockaddr *)&sa, sizeof sa))
@@ -762,6 +765,9 @@ int rig_start(struct rig *r, struct str config, char *why, size_t why_size)
     int ls = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t n = sizeof sa;
+    int little = 8192;
+    if (r->narrow) /* handed down to what it accepts */
+        setsockopt(ls, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
     if (bind(ls, (struct sockaddr *)&sa, sizeof sa) || listen(ls, 64) || getsockname(ls, (struct sockaddr *)&sa, &n))
         return -1;
     r->port = ntohs(sa.sin_port);

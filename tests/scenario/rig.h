@@ -34,6 +34,7 @@ struct rig {
     struct watch_entry *watches;
     struct live_lease *lives;
     struct rig_file *files;
+    bool narrow;                         /* the kernel keeps little between client and worker */
     bool keeper_silent, resolver_silent; /* take questions, never answer */
 };
 

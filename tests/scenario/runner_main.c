@@ -10,6 +10,7 @@
  *   dns: api.test 203.0.113.7            dns: api.test refuse address_denied
  *   run NAME [each 1..24]                 played once for each number, which stands for $K in its lines
  *   without TEXT / swap TEXT => TEXT / with LINE         (in the configuration)
+ *   narrow                                (before the first step) the kernel keeps little between client and worker
  *   client: open [from 127.0.0.2] | close | shut | reset | tls NAME | tls-refused NAME | tls-distrust NAME   (client2… and origin2…)
  *   client: connect HOST:PORT [sni NAME | plain] [from ADDRESS]   CONNECT, expects 200, then TLS
  *   client: pieces 1 [together]   what is sent from now on goes in writes (TLS records) of so many bytes; together: at one moment
@@ -809,6 +810,10 @@ static int play(const struct script *s, size_t head, size_t from, size_t to, lon
         }
         if (edit_line(&r.config, str_c(line)))
             continue;
+        if (!strcmp(line, "narrow")) {
+            r.rig.narrow = true;
+            continue;
+        }
         bool setup = !strncmp(line, "mint:", 5) || !strncmp(line, "dns:", 4) || !strncmp(line, "file:", 5);
         if (!started && !setup) {
             started = true;
