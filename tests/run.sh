@@ -250,7 +250,8 @@ result() {
     echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
     [ "$FAILED" -eq 0 ]
 }
-trap 'echo "FAIL  ended from outside"; count 0 1 0; result; exit 1' TERM INT
+exec 3>&1 # a signal may come while stdout is a test's log
+trap 'exec >&3; echo "FAIL  ended from outside"; count 0 1 0; result; exit 1' TERM INT
 
 all() { # a function is read as a whole before it runs: this file may be edited meanwhile
     stage "packages" packages
