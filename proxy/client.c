@@ -83,7 +83,7 @@ void client_linger(struct client *c)
             return;
         }
     }
-    watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
+    watch_set(&c->watch, (c->eof ? 0u : EPOLLIN) | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
     set_deadline(c);
 }
 
@@ -352,6 +352,11 @@ static void on_eof(struct client *c, enum io io)
     watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLIN);
     if (c->state == CLIENT_EXCHANGE && c->body_done && io == IO_EOF)
         return; /* half closed: it still waits for its answer */
+    bool answered = c->state == CLIENT_HEAD || c->state == CLIENT_PROXY || c->state == CLIENT_DRAIN;
+    if (answered && io == IO_EOF && stream_waiting(&c->stream)) { /* or for the rest of it */
+        client_linger(c);
+        return;
+    }
     if (c->state == CLIENT_EXCHANGE) {
         struct exchange *x = c->x;
         c->x = NULL;
@@ -373,7 +378,11 @@ static void read_linger(struct client *c)
         if (io == IO_AGAIN)
             return;
         if (io != IO_OK) {
-            client_close(c, NULL, END_UNSET, NULL);
+            c->eof = true; /* and still waits for the rest of its answer, unless the connection broke */
+            if (io == IO_EOF && stream_waiting(&c->stream))
+                watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLIN);
+            else
+                client_close(c, NULL, END_UNSET, NULL);
             return;
         }
         c->drained += n;
