@@ -428,7 +428,9 @@ static void on_readable(struct client *c)
 static void on_event(struct watch *w, uint32_t ev)
 {
     struct client *c = (struct client *)((char *)w - offsetof(struct client, watch));
-    if (ev & (EPOLLHUP | EPOLLERR) && !(ev & EPOLLIN && wants_bytes(c))) {
+    /* What came before the end is read first: an alert that says why, for one. */
+    bool reads = wants_bytes(c) || c->state == CLIENT_TLS || c->state == CLIENT_LISTENER_TLS;
+    if (ev & (EPOLLHUP | EPOLLERR) && !(ev & EPOLLIN && reads)) {
         bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
         client_close(c, quiet ? NULL : "client_closed", END_UNSET, NULL);
         return;
