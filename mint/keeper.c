@@ -438,8 +438,13 @@ size_t keeper_revoke(struct keeper *k, struct str lease_id, struct str credentia
         n += e->state != ENTRY_ENDED;
         revoke_entry(e, who, NULL);
     }
-    if (!lease_id.n && credential.n)
+    /* Workers may still hold what a keeper before us gave out. */
+    if (!lease_id.n && credential.n) {
+        out_gone_unknown(k, STR_NONE, credential);
         cache_each(k, ask_again, &credential);
+    } else if (!n && lease_id_ok(lease_id)) {
+        out_gone_unknown(k, lease_id, STR_NONE);
+    }
     return n;
 }
 

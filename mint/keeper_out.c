@@ -84,6 +84,17 @@ void out_gone(struct entry *e, enum lease_gone why)
     buf_done(&m.buf);
 }
 
+void out_gone_unknown(struct keeper *k, struct str lease_id, struct str credential)
+{
+    struct msg_writer m;
+    lease_wire_writer_init(&m);
+    lease_wire_put_gone(&m, &(struct lease_wire_gone) { lease_id, STR_NONE, credential, LEASE_GONE_REVOKED });
+    for (unsigned i = 0; i < KEEPER_WORKERS; i++)
+        if (k->workers[i])
+            out_send(k->workers[i], LEASE_GONE, 0, &m);
+    buf_done(&m.buf);
+}
+
 /* --- events --- */
 
 static void note_subject(struct event *ev, const struct lease_note *n)

@@ -226,6 +226,8 @@ void out_refusal(struct kworker *w, uint64_t id, enum end end, uint32_t retry_af
 void out_live(struct entry *e);
 void out_gone(struct entry *e, enum lease_gone why);
 int out_live_to(struct kworker *w, struct entry *e);
+/* Revoked, but not known here (or not only): every worker is told. Exactly one of the two is given. */
+void out_gone_unknown(struct keeper *k, struct str lease_id, struct str credential);
 /* A `lease` event. 0: taken. w and ask may be NULL. */
 struct lease_note {
     const char *result;

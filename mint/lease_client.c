@@ -203,11 +203,34 @@ static void revoked_add(struct lease_client *c, struct lease *l)
     loop_defer(c->loop, &c->revoked_task);
 }
 
+static void gone(struct lease_client *c, struct known *k, enum lease_gone why)
+{
+    k->gone = true; /* its entries go when they are next looked at, at the latest when idle */
+    if (why == LEASE_GONE_REVOKED)
+        revoked_add(c, k->lease);
+}
+
+/* Whatever we hold under this id, or of this credential. */
+static void on_any_gone(struct lease_client *c, const struct lease_wire_gone *g)
+{
+    for (size_t i = 0; i < LC_BUCKETS; i++)
+        for (struct hnode *h = c->known.v[i]; h; h = h->next) {
+            struct known *k = LC_CONTAINER(h, struct known, node);
+            if (!k->gone && (g->lease_id.n ? str_eq(str_c(k->lease->id), g->lease_id)
+                                           : str_eq(k->lease->credential, g->credential)))
+                gone(c, k, g->why);
+        }
+}
+
 static int on_gone(struct lease_client *c, struct str body)
 {
     struct lease_wire_gone g;
     if (lease_wire_read_gone(body, &g))
         return -1;
+    if (!g.agent.n) {
+        on_any_gone(c, &g);
+        return 0;
+    }
     uint64_t hash = str_hash(g.lease_id);
     HTAB_CHAIN(&c->known, h, hash)
     {
@@ -216,9 +239,7 @@ static int on_gone(struct lease_client *c, struct str body)
         if (k->gone || !str_eq(str_c(l->id), g.lease_id) || !str_eq(l->agent, g.agent) ||
             !str_eq(l->credential, g.credential))
             continue;
-        k->gone = true; /* its entries go when they are next looked at, at the latest when idle */
-        if (g.why == LEASE_GONE_REVOKED)
-            revoked_add(c, k->lease);
+        gone(c, k, g.why);
     }
     return 0;
 }
@@ -266,6 +287,7 @@ int lease_client_connect(struct lease_client *c, int fd, struct err *err)
         lc_subs_disconnected(c);
     }
     c->ch = ch;
+    lc_entries_drop(c);
     lc_subs_connected(c);
     lc_flights_connected(c);
     return 0;

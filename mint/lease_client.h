@@ -57,7 +57,9 @@ struct lease_wait;
 struct lease_client *lease_client_new(struct loop *l, struct err *err);
 /* Callbacks that are still due are not called; their waits are gone. Leases and sets that others hold stay theirs. */
 void lease_client_free(struct lease_client **c);
-/* The (new) channel to the keeper; takes fd. Waiting requests are sent again, once; subscriptions are renewed. */
+/* The (new) channel to the keeper; takes fd. Waiting requests are sent again, once; subscriptions are renewed. What the
+ * last keeper gave out is not given out any more, since the new one could not revoke it by itself; it is still
+ * scrubbed, and a revocation by id or credential ends the exchanges that use it. */
 int lease_client_connect(struct lease_client *c, int fd, struct err *err);
 /* A new snapshot: leases of credentials that are gone are dropped, sets are rebuilt. */
 void lease_client_set_policy(struct lease_client *c, struct policy *p, struct placeholder_table *t);
@@ -83,8 +85,9 @@ void lease_cancel(struct lease_wait **w);
 /* The set to scrub an answer with. 1: known (*ret: a new reference, or NULL when no credential covers the host or none
  * is live); 0: being fetched, cb exactly once later (then ask again); -1: it cannot be known (the keeper did not answer
  * in limits.lease_timeout, the agent is gone, too many are live, out of memory): refuse, credential_unavailable. host
- * NULL: the live leases of all the agent's credentials, whatever their hosts, to know its own requests by. Cheap when nothing changed (no allocation). While the keeper is away, what was known stays usable. A lease stays in its
- * sets until its own end, also when it was replaced or revoked: the origin may give it back that long. */
+ * NULL: the live leases of all the agent's credentials, whatever their hosts, to know its own requests by. Cheap when
+ * nothing changed (no allocation). While the keeper is away, what was known stays usable. A lease stays in its sets
+ * until its own end, also when it was replaced or revoked: the origin may give it back that long. */
 int lease_live(struct lease_client *c, const struct agent *agent, const struct host *host, struct lease_set **ret,
                void (*cb)(void *ctx), void *ctx, struct lease_wait **ret_wait);
 /* Changes whenever some set may have changed: a running answer compares it and asks lease_live again. */

@@ -203,6 +203,8 @@ void lc_flights_connected(struct lease_client *c);
 void lc_entries_sweep(struct lease_client *c, uint64_t now_ms);
 /* Those for which credential and agent no longer go together. */
 void lc_entries_policy(struct lease_client *c);
+/* Another keeper does not know what the last one gave out, so could not revoke it: it is asked anew. */
+void lc_entries_drop(struct lease_client *c);
 void lc_get_done(struct lease_client *c);
 
 /* lease_live.c */

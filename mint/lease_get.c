@@ -139,6 +139,12 @@ static bool policy_pairs(const struct policy *p, struct str credential, struct s
     return false;
 }
 
+void lc_entries_drop(struct lease_client *c)
+{
+    while (c->newest)
+        entry_drop(c, c->newest);
+}
+
 void lc_entries_policy(struct lease_client *c)
 {
     for (struct entry *e = c->newest, *next; e; e = next) {

@@ -211,7 +211,10 @@ int lease_wire_read_gone(struct str body, struct lease_wire_gone *ret)
     g.agent = msg_get_str(&r, LEASE_NAME_MAX);
     g.credential = msg_get_str(&r, LEASE_NAME_MAX);
     uint8_t why = msg_get_u8(&r);
-    if (!msg_reader_end(&r) || !lease_id_ok(g.lease_id) || !g.agent.n || !g.credential.n || why > LEASE_GONE_REPLACED)
+    bool one = lease_id_ok(g.lease_id) && g.agent.n && g.credential.n;
+    bool any = why == LEASE_GONE_REVOKED && !g.agent.n &&
+               (g.lease_id.n ? lease_id_ok(g.lease_id) && !g.credential.n : g.credential.n > 0);
+    if (!msg_reader_end(&r) || !(one || any) || why > LEASE_GONE_REPLACED)
         return -1;
     g.why = (enum lease_gone)why;
     *ret = g;

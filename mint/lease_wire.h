@@ -61,7 +61,9 @@ void lease_wire_put_lease(struct msg_writer *w, const struct lease *l);
 /* NULL with errno as lease_new's: EINVAL is unacceptable (close), ENOMEM is ours. */
 struct lease *lease_wire_read_lease(struct str body);
 
-/* LEASE_GONE: str lease_id, agent, credential, u8 why. Ids are the sidecar's and unique only within a credential. */
+/* LEASE_GONE: str lease_id, agent, credential, u8 why. Ids are the sidecar's and unique only within a credential. A
+ * revocation of what the keeper does not know, because the keeper before it gave it out, names only the id, or only the
+ * credential: whatever a worker holds of it is meant. */
 struct lease_wire_gone {
     struct str lease_id, agent, credential;
     enum lease_gone why;

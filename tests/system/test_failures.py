@@ -349,6 +349,45 @@ def test_revoked_by_a_person(lab):
     assert r.returncode == 0 and b"stream" in r.stdout and not L.leaks_in(r.stdout, lab.secrets)
 
 
+def test_revoked_after_the_keeper_died(lab):
+    """A keeper that starts knows no lease of the one before; what workers hold of those is still withdrawn."""
+    def after_death(act):
+        def both():
+            pid = F.pid_of(lab, "keeper")
+            F.kill(pid)
+            wait_for(lambda: F.pid_of(lab, "keeper") not in (0, pid) and F.all_ready(lab), "the next keeper")
+            act()
+
+        return both
+
+    def withdrawn_unlogged(act):
+        stop, mark = threading.Event(), lab.mark()
+        lab.api.reset(trickle(stop))
+        try:
+            c, other = streaming(lab, "stream"), streaming(lab, "same")
+            act()
+            ends_within(c, 1.0)
+            assert lab.event(lambda e: e.get("path") == "/stream" and e.get("credentials") == ["stream"], ("close",), mark)["end"] == "revoked"
+            other.buf.clear()
+            other.until(b"tick")  # the control: another credential's exchange goes on
+            other.close()
+        finally:
+            stop.set()
+        lab.api.reset()
+        good(lab, "stream")
+
+    lab.side.act.pop("same", None)
+    withdrawn_unlogged(after_death(lambda: revoke(lab, {"credential": "stream"})))
+    withdrawn_unlogged(after_death(lambda: revoke(lab, {"lease_id": f"stream-{lab.side.count('stream')}"})))
+
+    # and what is used from now on, the new one knows
+    before = good(lab, "stream")
+    after_death(lambda: None)()
+    assert good(lab, "stream") != before, "asked anew"
+    r = lab.run("lease", "list", "--json", "-c", lab.path("outgate.yaml"))
+    assert "stream" in [x["credential"] for x in json.loads(r.stdout)]
+
+
 def test_expiry_closes_nothing(lab):
     """The natural end of a lease is no revocation."""
     stop = threading.Event()

@@ -398,6 +398,12 @@ static void test_revoke(void **state)
     rig_ask(&R, 0, &(struct rig_ask) { .credential = "second", .path = "/v1/x" });
     rig_forget(&R);
     assert_int_equal(keeper_revoke(R.keeper, STR("L9"), STR_NONE, "uid 7"), 0);
+    rig_settle(&R);
+    for (unsigned w = 0; w < 3; w++) { /* not known here: a keeper of before may have given it to anybody */
+        assert_string_equal(rig_find(&R, w, LEASE_GONE, 0)->lease, "L9");
+        assert_int_equal(R.workers[w].n, 1);
+    }
+    rig_forget(&R);
     assert_int_equal(keeper_revoke(R.keeper, STR("L1"), STR_NONE, "uid 7"), 1);
     rig_settle(&R);
     for (unsigned w = 0; w < 2; w++) { /* the one that used it and the one that watched */

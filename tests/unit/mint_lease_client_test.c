@@ -531,6 +531,38 @@ static void test_revoked_in_use(void **state)
     assert_int_equal(revoked_calls, 1);
 }
 
+/* A keeper that starts knows nothing of the last one's leases: they are given out no more, and what exchanges hold is
+ * found by the id or the credential alone. */
+static void test_revoked_after_another_keeper(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *credential;
+        int calls;
+    } cases[] = { { "L9", "", 0 }, { "", "second", 0 }, { "L1", "", 1 }, { "L1", "", 1 }, { "", "github", 1 } };
+    struct asker x = { 0 }, y = { 0 };
+    lease_client_on_revoked(client, on_revoked, NULL);
+    revoked_calls = 0;
+    get(&x, (struct question) { 0 });
+    answer(said[0].id, (struct offer) { .id = "L1", .value = "value-of-the-first" });
+    drop_keeper();
+    must_get_at_once("L1", (struct question) { 0 }); /* nobody could revoke it */
+    connect_keeper();
+    assert_int_equal(lease_client_count(client), 0);
+    assert_null(get(&y, (struct question) { 0 }));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct msg_writer w;
+        lease_wire_writer_init(&w);
+        lease_wire_put_gone(&w, &(struct lease_wire_gone) { str_c(cases[i].id), STR_NONE, str_c(cases[i].credential),
+                                                            LEASE_GONE_REVOKED });
+        say(LEASE_GONE, 0, &w);
+        assert_int_equal(revoked_calls, cases[i].calls);
+    }
+    asker_done(&x);
+    asker_done(&y);
+    assert_int_equal(closed, 0);
+}
+
 static void test_deadline(void **state)
 {
     (void)state;
@@ -937,12 +969,30 @@ static int group_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_get),       TEST(test_single_flight), TEST(test_cancel_late),     TEST(test_refused),
-        TEST(test_scope),     TEST(test_scope_refused), TEST(test_rejected),        TEST(test_expiry),
-        TEST(test_idle),      TEST(test_gone),          TEST(test_revoked_in_use),  TEST(test_deadline),
-        TEST(test_away),      TEST(test_live),          TEST(test_live_by_answer),  TEST(test_live_until_its_end),
-        TEST(test_live_away), TEST(test_live_idle),     TEST(test_live_too_many),   TEST(test_bad_messages),
-        TEST(test_policy),    TEST(test_freed),         TEST(test_live_many_hosts),
+        TEST(test_get),
+        TEST(test_single_flight),
+        TEST(test_cancel_late),
+        TEST(test_refused),
+        TEST(test_scope),
+        TEST(test_scope_refused),
+        TEST(test_rejected),
+        TEST(test_expiry),
+        TEST(test_idle),
+        TEST(test_gone),
+        TEST(test_revoked_in_use),
+        TEST(test_revoked_after_another_keeper),
+        TEST(test_deadline),
+        TEST(test_away),
+        TEST(test_live),
+        TEST(test_live_by_answer),
+        TEST(test_live_until_its_end),
+        TEST(test_live_away),
+        TEST(test_live_idle),
+        TEST(test_live_too_many),
+        TEST(test_bad_messages),
+        TEST(test_policy),
+        TEST(test_freed),
+        TEST(test_live_many_hosts),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
