@@ -284,6 +284,12 @@ class Sidecar:
             conn.close()
 
 
+def sanitized():
+    """Is this a build whose memory is the sanitizer's?"""
+    with open(L.EXE, "rb") as f:
+        return b"__asan_init" in f.read()
+
+
 def kill(pid, sig=signal.SIGKILL):
     try:
         os.kill(pid, sig)

@@ -397,34 +397,29 @@ def test_start_failures():
         def serve(config, wanted, code=3):
             with open(other, "w") as f:
                 f.write(config)
-            before = children_of_init()
-            r = subprocess.run([L.EXE, "serve", "-c", other], capture_output=True, text=True, timeout=20, start_new_session=True)
-            lines = [x for x in r.stderr.splitlines() if x and "started by an ordinary user" not in x]
-            assert r.returncode == code, (wanted, r.returncode, r.stderr)
+            proc = subprocess.Popen([L.EXE, "serve", "-c", other], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+            try:
+                _, err = proc.communicate(timeout=20)
+            finally:
+                with L.contextlib.suppress(OSError):
+                    proc.kill()
+            lines = [x for x in err.splitlines() if x and "started by an ordinary user" not in x]
+            assert proc.returncode == code, (wanted, proc.returncode, err)
             if lines[1:] == ["outgate: cannot start: the configuration has errors"]:
-                assert re.match(r"\S+other\.yaml:\d+:\d+: ", lines[0]), r.stderr
+                assert re.match(r"\S+other\.yaml:\d+:\d+: ", lines[0]), err
                 del lines[1:]
-            assert len(lines) == 1 and all(w in lines[0] for w in wanted), (wanted, r.stderr)
-            assert not children_of_init() - before, "something is left running"
+            assert len(lines) == 1 and all(w in lines[0] for w in wanted), (wanted, err)
+            wait_for(lambda: not of_session(proc.pid), f"the end of all of it {of_session(proc.pid)}", 2)
 
-        def children_of_init():
-            out = set()
+        def of_session(session):
+            out = []
             for p in os.listdir("/proc"):
-                if p.isdigit():
-                    try:
-                        with open(f"/proc/{p}/cmdline", "rb") as f:
-                            if f.read().startswith(b"outgate: "):
-                                with open(f"/proc/{p}/environ", "rb"):
-                                    pass
-                                with open(f"/proc/{p}/stat") as f:
-                                    session = int(f.read().rsplit(")", 1)[1].split()[3])
-                                if session not in others:
-                                    out.add(p)
-                    except OSError:
-                        pass
+                with L.contextlib.suppress(OSError):
+                    if p.isdigit() and os.getsid(int(p)) == session:
+                        out.append(p)
             return out
 
-        others = {os.getsid(0), os.getsid(lab.proc.pid)}
+        assert of_session(lab.proc.pid), "the control: a server that runs is found"
         # a second server of the same runtime folder; of the same port
         serve(text, [lab.path("run")])
         elsewhere = text.replace(lab.path("run"), lab.path("run2"))

@@ -309,7 +309,7 @@ def test_crash_loop_closes_the_listeners():
                 return pid[0] > 0
 
             wait_for(up, "a worker")
-            os.kill(pid[0], signal.SIGSEGV)  # a fault of its own; kill -9 would not count
+            os.kill(pid[0], signal.SIGABRT)  # a fault of its own; kill -9 would not count
             wait_for(lambda: next(r["pid"] for r in roles(lab) if r["name"] == "worker") != pid[0], "its end")
         lab.event(lambda e: e.get("what") == "crash_loop", ("lifecycle",))
         with socket.socket() as s:  # refused at once, not left hanging in a queue
