@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -71,6 +72,24 @@ def test_a_known_value_is_no_host_name():
         lab.blobs.clear()  # a refusal names the host to who asked for it
         assert not [e for e in lab.events("dns")[mark:] if value in str(e)]
         assert lab.get("a.wild.test").status == 200
+
+
+def test_a_keeper_that_says_nothing():
+    """Which values an agent must not send cannot be asked for: hosts without a credential are held up for a second at most, the others
+    are refused."""
+    with Lab(start=False) as lab:
+        config = lab.config() + "limits: {lease_timeout: 3s}\n"
+        lab.config = lambda: config
+        lab.start()
+        keeper = faults.pid_of(lab, "keeper")
+        faults.kill(keeper, signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            assert lab.get("open.test").status == 200 and time.monotonic() - start < 2.5
+            assert refusal(lambda: lab.get("api.test")) == (503, "credential_unavailable")
+        finally:
+            faults.kill(keeper, signal.SIGCONT)
+        faults.must_work(lab, "the control")
 
 
 def test_a_trailer_name(lab):
