@@ -146,6 +146,8 @@ static void skip_written(struct logger *lg, struct logger_ring *r)
     struct ring_head *h = r->reader.ring.head;
     uint64_t n = atomic_load(&h->pend_n), seq = atomic_load(&h->pend_seq);
     uint64_t done = lg->written_seq >= seq ? lg->written_seq - seq + 1 : 0;
+    if (atomic_load(&h->pend_pos) != atomic_load(&h->read_pos)) /* killed after the batch was told to the ring */
+        done = 0;
     size_t size;
     for (done = done < n ? done : n; done; done--)
         if (ring_reader_next(&r->reader, lg->record, &size) != RING_RECORD)

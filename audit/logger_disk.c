@@ -87,8 +87,10 @@ static void announce_batch(struct logger *lg)
         struct logger_ring *r = lg->rings[i];
         if (!r->batch_lines)
             continue;
-        atomic_store_explicit(&r->reader.ring.head->pend_seq, r->batch_seq, memory_order_relaxed);
-        atomic_store_explicit(&r->reader.ring.head->pend_n, r->batch_lines, memory_order_release);
+        struct ring_head *h = r->reader.ring.head;
+        atomic_store_explicit(&h->pend_pos, atomic_load_explicit(&h->read_pos, memory_order_relaxed), memory_order_relaxed);
+        atomic_store_explicit(&h->pend_seq, r->batch_seq, memory_order_relaxed);
+        atomic_store_explicit(&h->pend_n, r->batch_lines, memory_order_release);
     }
 }
 
@@ -141,7 +143,7 @@ static void batch_written(struct logger *lg)
         r->written_pos = r->reader.pos;
         if (!r->batch_lines)
             continue;
-        ring_reader_commit(&r->reader);
+        ring_reader_commit(&r->reader); /* from here on the announced lines are behind read_pos */
         atomic_store_explicit(&r->reader.ring.head->pend_n, 0, memory_order_release);
         r->batch_lines = 0;
         atomic_thread_fence(memory_order_seq_cst);

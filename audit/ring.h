@@ -41,8 +41,10 @@ struct ring_head {
     _Atomic uint64_t synced_pos;            /* the logger's: up to here it survives a power cut */
     _Atomic uint32_t blocked;               /* the logger's: take no new work */
     /* The logger's notes to its own successor: the sequence number of this ring's first line, and the lines that
-     * it was about to write, so that a restarted logger neither loses a record nor writes one twice. */
+     * it was about to write, so that a restarted logger neither loses a record nor writes one twice. They speak of the records at
+     * pend_pos: once read_pos has passed it, the batch was written and the notes say nothing any more. */
     _Atomic uint32_t pend_n;
+    _Atomic uint64_t pend_pos;
     _Atomic uint64_t pend_seq;
     _Atomic uint64_t first_seq;
     alignas(64) _Atomic uint32_t sleeping; /* the logger waits for its eventfd; whoever clears it touches that */
