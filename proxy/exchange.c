@@ -241,16 +241,14 @@ static void report_fault(struct exchange *x, const struct swap_fault *f, enum en
 static enum end plan_swaps(struct exchange *x, const struct ask *ask)
 {
     /* Fields as the swap sees them: those that go on, at the index they have in the request. */
-    static struct field fields[H1_FIELDS_MAX + 1]; /* one thread; too much for the stack */
+    static struct field fields[H1_FIELDS_MAX]; /* one thread; too much for the stack */
     for (size_t i = 0; i < x->req.nfields; i++) {
         enum h1_name id = x->req.fields[i].id;
         bool ours = id == H1_HOST || id == H1_PROXY_AUTHORIZATION;
         fields[i] = ours ? (struct field) { x->req.fields[i].f.name, STR("") } : x->req.fields[i].f;
     }
-    /* A method is a word of the client's own like any other. This name is no field's, so no slot's either. */
-    fields[x->req.nfields] = (struct field) { STR("(method)"), x->req.method };
     struct swap_fault fault = { 0 };
-    enum end end = swap_plan_make(x->view->placeholders, x->view->policy, ask, x->req.target, fields, x->req.nfields + 1, x->known, &x->plan,
+    enum end end = swap_plan_make(x->view->placeholders, x->view->policy, ask, x->req.target, fields, x->req.nfields, x->known, &x->plan,
                                   &fault);
     if (end != END_OK) {
         x->plan.n = x->plan.nwanted = 0;
