@@ -65,29 +65,38 @@ bool agent_denied_inside(struct agent_state *a, struct str host, const struct li
     return true;
 }
 
-bool agent_refusal_written(struct agent_state *a, enum end end, struct str host, const struct limits *lim, uint64_t now_ms)
+bool agent_event_fits(struct agent_state *a, const struct limits *lim, uint64_t now_ms)
 {
-    if (now_ms / 1000 != a->second && !a->counted) {
+    if (now_ms / 1000 != a->second) {
         a->second = now_ms / 1000;
-        a->refusals = 0;
+        a->written = 0;
     }
-    if (a->refusals < lim->refusals_per_second) {
-        a->refusals++;
-        return true;
-    }
-    a->counted++;
-    a->counted_code = (uint16_t)end;
-    str_escape(host, a->counted_host, sizeof a->counted_host);
-    return false;
+    if (a->written >= lim->refusals_per_second)
+        return false;
+    a->written++;
+    return true;
 }
 
-void agent_table_counted(struct agent_table *t, uint64_t now_ms, void (*cb)(void *ctx, const struct agent_state *a), void *ctx)
+void agent_event_count(struct agent_count *c, const char *verdict, enum end code, const char *end, struct str host,
+                       uint64_t now_ms)
+{
+    if (!c->n)
+        c->second = now_ms / 1000;
+    c->n++;
+    c->code = code;
+    c->verdict = verdict;
+    c->end = end;
+    str_escape(host, c->host, sizeof c->host);
+}
+
+void agent_table_counted(struct agent_table *t, uint64_t now_ms, bool all,
+                         bool (*cb)(void *ctx, const struct agent_state *a, const struct agent_count *c), void *ctx)
 {
     for (size_t i = 0; i < BUCKETS; i++)
-        for (struct agent_state *a = t->v[i]; a; a = a->next)
-            if (a->counted && a->second != now_ms / 1000) {
-                cb(ctx, a);
-                a->counted = a->refusals = 0;
-                a->second = now_ms / 1000;
-            }
+        for (struct agent_state *a = t->v[i]; a; a = a->next) {
+            struct agent_count *both[] = { &a->refusals, &a->conns };
+            for (size_t k = 0; k < 2; k++)
+                if (both[k]->n && (all || both[k]->second != now_ms / 1000) && cb(ctx, a, both[k]))
+                    both[k]->n = 0;
+        }
 }

@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * agent_table: what one worker counts per agent, by name, so that it survives a new snapshot: open connections, the small
- * bucket of newly denied names that are still answered inside TLS, and the refusals of this second (beyond
- * limits.refusals_per_second they are counted, not written one by one). Bounded by the number of agents in any snapshot. */
+ * agent_table: what one worker counts per agent, by name, so that it survives a new snapshot: open connections, the
+ * small bucket of newly denied names that are still answered inside TLS, and the refusals and connections of this
+ * second (beyond limits.refusals_per_second they are counted, not written one by one). Bounded by the number of agents
+ * in any snapshot. */
 #ifndef PROXY_AGENT_TABLE_H
 #define PROXY_AGENT_TABLE_H
 
 #include "base/limits.h"
 #include "policy/policy.h"
 
+/* Events of one kind that were not written one by one. */
+struct agent_count {
+    uint64_t n, second; /* when the first of them came */
+    /* of the last one: */
+    enum end code;
+    const char *verdict, *end; /* static */
+    char host[64];             /* escaped */
+};
 struct agent_state {
     struct agent_state *next;
     uint64_t connections;
@@ -17,11 +26,9 @@ struct agent_state {
     uint64_t denied_at_ms;
     uint64_t denied_seen[64]; /* hashes of names denied before: a ring */
     unsigned denied_next;
-    /* refusals this second */
-    uint64_t second;
-    uint64_t refusals, counted; /* written; beyond the limit */
-    uint16_t counted_code;      /* enum end of the last one counted */
-    char counted_host[64];
+    /* refusal and conn events */
+    uint64_t second, written;           /* in that second */
+    struct agent_count refusals, conns; /* beyond the limit, or while the log had no room */
     size_t name_n;
     char name[];
 };
@@ -32,9 +39,13 @@ void agent_table_free(struct agent_table **t);
 struct agent_state *agent_table_get(struct agent_table *t, struct str name);
 /* May this denied name still be refused inside the tunnel? A name denied before costs nothing. */
 bool agent_denied_inside(struct agent_state *a, struct str host, const struct limits *lim, uint64_t now_ms);
-/* True: write this refusal as its own event. False: it was counted. */
-bool agent_refusal_written(struct agent_state *a, enum end end, struct str host, const struct limits *lim, uint64_t now_ms);
-/* Calls cb for each agent with counted refusals of a second that is over, then forgets them. */
-void agent_table_counted(struct agent_table *t, uint64_t now_ms, void (*cb)(void *ctx, const struct agent_state *a), void *ctx);
+/* May a refusal or conn event of this agent be written on its own? Each yes takes one of this second's. */
+bool agent_event_fits(struct agent_state *a, const struct limits *lim, uint64_t now_ms);
+/* It was not written: it is counted. verdict and end are static. */
+void agent_event_count(struct agent_count *c, const char *verdict, enum end code, const char *end, struct str host,
+                       uint64_t now_ms);
+/* Calls cb for each count whose second is over (all: every count); true: it was written and is forgotten. */
+void agent_table_counted(struct agent_table *t, uint64_t now_ms, bool all,
+                         bool (*cb)(void *ctx, const struct agent_state *a, const struct agent_count *c), void *ctx);
 
 #endif

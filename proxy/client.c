@@ -39,8 +39,8 @@ static void tell_log(struct client *c, const char *end, enum end code, const cha
         .host = c->tunnel ? host_str(&c->host) : STR_NONE,
         .port = c->port,
         .sni = c->tls.name_mismatch ? str_c(c->tls.sni) : STR_NONE,
-        .verdict = code == END_UNSET || code == END_OK ? STR("allow") : STR("deny"),
-        .code = code,
+        .verdict = code == END_UNSET && !c->refused_host ? "allow" : "deny",
+        .code = code == END_UNSET && c->refused_host ? END_HOST_DENIED : code,
         .end = end,
         .hint = hint,
     };

@@ -117,22 +117,39 @@ static void put_shared(struct exchange *x, struct event *e)
         event_put_null(e, FIELD_RULE);
 }
 
+/* Did the request itself, or what the rules make of it, lead to this end? Else something failed that had been allowed. */
+static bool is_refusal(enum end end)
+{
+    switch ((unsigned)end) {
+    case END_OK:
+    case END_CREDENTIAL_DENIED:
+    case END_CREDENTIAL_UNAVAILABLE:
+    case END_CREDENTIAL_EXPIRED:
+    case END_ORIGIN_DNS:
+    case END_ORIGIN_CONNECT:
+    case END_ORIGIN_TLS:
+    case END_ORIGIN_PROTOCOL:
+    case END_ORIGIN_TIMEOUT:
+    case END_ORIGIN_CLOSED:
+    case END_RATE_LIMITED:
+    case END_AUDIT_UNAVAILABLE:
+    case END_DRAINING:
+    case END_CLIENT_CLOSED:
+    case END_TIMEOUT:
+    case END_WORKER_DIED:
+        return false;
+    default:
+        return true;
+    }
+}
+
 static const char *verdict_name(const struct exchange *x)
 {
-    bool refused = x->end != END_OK && !x->recorded && x->end != END_CLIENT_CLOSED && x->verdict.kind != VERDICT_ASK;
-    if (refused)
-        return "deny";
-    switch (x->verdict.kind) {
-    case VERDICT_ALLOW:
-        return "allow";
-    case VERDICT_OBSERVE:
-        return "observe";
-    case VERDICT_ASK:
+    if (x->verdict.kind == VERDICT_ASK)
         return "ask";
-    case VERDICT_DENY:
-    default:
+    if (x->verdict.kind == VERDICT_DENY || (!x->recorded && is_refusal(x->end)))
         return "deny";
-    }
+    return x->verdict.kind == VERDICT_OBSERVE ? "observe" : "allow";
 }
 
 static void put_credentials(struct exchange *x, struct event *e)
@@ -175,15 +192,29 @@ static void put_times(struct exchange *x, struct event *e)
     event_put_u64(e, FIELD_MS_FIRST_BYTE, x->ms_first_byte);
 }
 
+static void count_refusal(const struct exchange *x, struct agent_state *a, const char *verdict)
+{
+    uint64_t hits = 0;
+    struct buf clean;
+    buf_init(&clean, 64 * 1024);
+    struct str host = x->bad_target ? STR("") : host_str(&x->host);
+    if (scrub_text(x->known, host, &clean, &hits))
+        host = buf_str(&clean);
+    agent_event_count(&a->refusals, verdict, x->end, end_code(x->end), host, loop_now_ms(x->w->loop));
+    buf_done(&clean);
+}
+
 void record_close(struct exchange *x)
 {
     struct worker *w = x->w;
-    bool refusal = !x->recorded && x->end != END_OK && x->end != END_CLIENT_CLOSED;
-    if (refusal) {
+    const char *verdict = verdict_name(x);
+    struct agent_state *a = x->recorded ? NULL : agent_table_get(w->agents, str_c(x->agent_name));
+    if (!strcmp(verdict, "deny") || !strcmp(verdict, "ask")) {
         w->stats.refused++;
-        struct agent_state *a = agent_table_get(w->agents, str_c(x->agent_name));
-        if (a && !agent_refusal_written(a, x->end, host_str(&x->host), x->view->limits, loop_now_ms(w->loop)))
+        if (a && !agent_event_fits(a, x->view->limits, loop_now_ms(w->loop))) {
+            count_refusal(x, a, verdict);
             return;
+        }
     }
     event_init(&ev, EVENT_CLOSE);
     if (x->recorded && ev.n + x->record_n <= EVENT_MAX) {
@@ -194,7 +225,7 @@ void record_close(struct exchange *x)
         put_credentials(x, &ev);
     }
     event_put_str(&ev, FIELD_HTTP_VERSION, str_c(x->req.version));
-    event_put_str(&ev, FIELD_VERDICT, str_c(verdict_name(x)));
+    event_put_str(&ev, FIELD_VERDICT, str_c(verdict));
     enum end code = x->end != END_OK ? x->end : x->verdict.kind == VERDICT_OBSERVE ? x->verdict.code : END_OK;
     if (code != END_OK) {
         event_put_str(&ev, FIELD_CODE, str_c(end_code(code)));
@@ -220,8 +251,12 @@ void record_close(struct exchange *x)
     if (x->dns_id[0])
         event_put_str(&ev, FIELD_DNS_ID, str_c(x->dns_id));
     event_put_str(&ev, FIELD_END, str_c(end_code(x->end)));
-    if (sink_write(w->sink, &ev, x->recorded) && x->recorded)
-        log_fatal("the audit ring refused a close that it had reserved room for");
+    if (sink_write(w->sink, &ev, x->recorded)) {
+        if (x->recorded)
+            log_fatal("the audit ring refused a close that it had reserved room for");
+        if (a) /* the log has no room now: the line comes with those that are like it */
+            count_refusal(x, a, verdict);
+    }
     x->recorded = false; /* the reservation is used up: never a second close */
 }
 
@@ -273,8 +308,10 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
 void record_conn(struct worker *w, const struct record_conn *c)
 {
     struct agent_state *a = agent_table_get(w->agents, c->agent);
-    if (a && !agent_refusal_written(a, c->code, c->host, w->view->limits, loop_now_ms(w->loop)))
+    if (a && !agent_event_fits(a, w->view->limits, loop_now_ms(w->loop))) {
+        agent_event_count(&a->conns, c->verdict, c->code, c->end, c->host, loop_now_ms(w->loop));
         return;
+    }
     event_init(&ev, EVENT_CONN);
     event_put_str(&ev, FIELD_AGENT, c->agent);
     event_put_str(&ev, FIELD_CLIENT, c->client);
@@ -287,32 +324,33 @@ void record_conn(struct worker *w, const struct record_conn *c)
         event_put_str(&ev, FIELD_SNI, c->sni);
     if (c->rule.n)
         event_put_str(&ev, FIELD_RULE, c->rule);
-    event_put_str(&ev, FIELD_VERDICT, c->verdict);
+    event_put_str(&ev, FIELD_VERDICT, str_c(c->verdict));
     if (c->code != END_UNSET && c->code != END_OK)
         event_put_str(&ev, FIELD_CODE, str_c(end_code(c->code)));
     if (c->hint && *c->hint)
         event_put_str(&ev, FIELD_HINT, str_c(c->hint));
     event_put_str(&ev, FIELD_END, str_c(c->end));
-    if (sink_write(w->sink, &ev, false))
-        log_error("the audit log has no room for a conn event (%s)", c->end);
+    if (sink_write(w->sink, &ev, false) && a)
+        agent_event_count(&a->conns, c->verdict, c->code, c->end, c->host, loop_now_ms(w->loop));
 }
 
-static void on_counted(void *ctx, const struct agent_state *a)
+static bool on_counted(void *ctx, const struct agent_state *a, const struct agent_count *c)
 {
     struct worker *w = ctx;
-    event_init(&ev, EVENT_CLOSE);
+    event_init(&ev, c == &a->conns ? EVENT_CONN : EVENT_CLOSE);
     event_put_str(&ev, FIELD_AGENT, str_of(a->name, a->name_n));
-    event_put_str(&ev, FIELD_HOST, str_c(a->counted_host));
-    event_put_str(&ev, FIELD_VERDICT, STR("deny"));
-    event_put_str(&ev, FIELD_CODE, str_c(end_code((enum end)a->counted_code)));
-    event_put_str(&ev, FIELD_HINT, STR("more refusals than limits.refusals_per_second: the last one stands for all of this second"));
-    event_put_str(&ev, FIELD_END, str_c(end_code((enum end)a->counted_code)));
-    event_put_u64(&ev, FIELD_COUNT, a->counted);
-    if (sink_write(w->sink, &ev, false))
-        log_error("the audit log has no room for a count of %lu refusals", (unsigned long)a->counted);
+    if (c->host[0])
+        event_put_str(&ev, FIELD_HOST, str_c(c->host));
+    event_put_str(&ev, FIELD_VERDICT, str_c(c->verdict));
+    if (c->code != END_UNSET && c->code != END_OK)
+        event_put_str(&ev, FIELD_CODE, str_c(end_code(c->code)));
+    event_put_str(&ev, FIELD_HINT, STR("more than limits.refusals_per_second, or than the log had room for: the last one stands for all of them"));
+    event_put_str(&ev, FIELD_END, str_c(c->end));
+    event_put_u64(&ev, FIELD_COUNT, c->n);
+    return sink_write(w->sink, &ev, false) == 0;
 }
 
-void record_counted(struct worker *w)
+void record_counted(struct worker *w, bool all)
 {
-    agent_table_counted(w->agents, loop_now_ms(w->loop), on_counted, w);
+    agent_table_counted(w->agents, loop_now_ms(w->loop), all, on_counted, w);
 }

@@ -2,7 +2,8 @@
  *
  * record: what an exchange or connection says to the log. `open` once before the first byte leaves, `close` exactly once (counted
  * instead of written when an agent is refused more than limits.refusals_per_second), findings, and `conn` for connections that made no
- * exchange. Paths are logged with query values masked and placeholders as [CRED:name]; real values never stand in any field. */
+ * exchange. The verdict is the policy's, or ours where the request itself was unacceptable; a failure after it (the host, the credential,
+ * the log) leaves the verdict as it was and has a code. Paths are logged with query values masked and placeholders as [CRED:name]; real values never stand in any field. */
 #ifndef PROXY_RECORD_H
 #define PROXY_RECORD_H
 
@@ -17,15 +18,15 @@ void record_close(struct exchange *x);
 /* ph may be NULL. cls and severity are static strings. */
 void record_finding(struct exchange *x, const char *cls, const char *severity, unsigned score, const struct placeholder *ph,
                     const char *where, struct str sentence);
-/* The lines for refusals that were only counted. */
-void record_counted(struct worker *w);
+/* The lines for what was only counted in seconds that are over; all: in this one too. */
+void record_counted(struct worker *w, bool all);
 
 struct record_conn {
     struct str agent, client, conn_id, host, sni;
     uint16_t port; /* 0: none */
-    struct str rule, verdict;
-    enum end code; /* END_UNSET: none */
-    const char *end, *hint;
+    struct str rule;
+    enum end code;                    /* END_UNSET: none */
+    const char *verdict, *end, *hint; /* static */
 };
 void record_conn(struct worker *w, const struct record_conn *c);
 /* target as it may be logged, appended to out. */

@@ -67,7 +67,7 @@ static void on_sweep(struct timer *t)
 {
     struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, sweep));
     timer_set(w->loop, t, SWEEP_MS);
-    record_counted(w);
+    record_counted(w, false);
     listener_resume(w);
     if (w->unsynced)
         exchange_synced(w);
@@ -150,6 +150,8 @@ void worker_free(struct worker **wp)
         pool_free(&w->pool);
     task_cancel(&w->burial);
     on_burial(&w->burial);
+    if (w->agents)
+        record_counted(w, true);
     timer_clear(&w->sweep);
     watch_del(&w->synced);
     client_tls_free(&w->tls);
