@@ -44,6 +44,7 @@ struct lease_set {
     struct arena arena;
     struct needles *needles;
     size_t shortest; /* of the needles: a shorter text holds none */
+    bool same_length; /* what stands in for any form of any value is as long as that: scrubbing keeps every length */
 };
 /* Takes its own references. NULL: out of memory, or more than LEASE_SET_MAX. */
 struct lease_set *lease_set_new(struct placeholder_table *t, const struct lease_set_item *v, size_t n,

@@ -38,6 +38,21 @@ static size_t put_forms(struct str value, size_t item, struct span *v, struct bu
     return n;
 }
 
+/* Would each form found be replaced by as many bytes? (Base64 always is: see form.h.) */
+static bool keeps_length(const struct lease_set_item *item, const struct span *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct buf instead;
+        buf_init(&instead, 6 * item->placeholder.n + 6 * secret_size(item->lease->value) + 64);
+        form_put_instead((enum form)(v[i].id % LEASE_SET_FORMS), item->placeholder, secret_size(item->lease->value), &instead);
+        bool same = !instead.failed && buf_size(&instead) == v[i].n;
+        buf_done(&instead);
+        if (!same)
+            return false;
+    }
+    return true;
+}
+
 static int make_needles(struct lease_set *s, struct err *err)
 {
     size_t bytes = 0, n = 0;
@@ -48,9 +63,12 @@ static int make_needles(struct lease_set *s, struct err *err)
     text.wipe = true;
     struct span *spans = calloc(s->n * FORM_COUNT + 1, sizeof *spans);
     struct needle *v = calloc(s->n * FORM_COUNT + 1, sizeof *v);
-    if (spans && v)
-        for (size_t i = 0; i < s->n; i++)
-            n += put_forms(secret_reveal(s->items[i].lease->value), i, spans + n, &text);
+    s->same_length = true;
+    for (size_t i = 0; spans && v && i < s->n; i++) {
+        size_t k = put_forms(secret_reveal(s->items[i].lease->value), i, spans + n, &text);
+        s->same_length = s->same_length && keeps_length(&s->items[i], spans + n, k);
+        n += k;
+    }
     s->shortest = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {
         v[i] = (struct needle) { str_sub(buf_str(&text), spans[i].at, spans[i].n), spans[i].id };
