@@ -48,7 +48,11 @@ void pool_key(const struct exchange *x, struct buf *out)
 {
     uint64_t number = x->view->number;
     uint32_t agent = x->agent->index;
-    char fixed[16];
+    /* An address that only one rule permits is no address for what another rule let through. */
+    const struct rule *r = x->verdict.rule;
+    uint32_t rule = r && r->nallow_addresses ? r->index + 1 : 0;
+    char fixed[20];
+    memcpy(fixed + 16, &rule, 4);
     memcpy(fixed, &number, 8);
     memcpy(fixed + 8, &agent, 4);
     fixed[12] = (char)x->scheme;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pool: idle origin connections, kept by (view, agent, scheme, name, port, credentials): a connection that carried one
- * agent's credential never serves another agent, another credential or another snapshot. The address is the one dialled
- * for that name when the connection was made; the entry lives a minute at most without use, so a changed name is looked
+ * pool: idle origin connections, kept by (view, agent, scheme, name, port, credentials, the rule where it allows
+ * addresses of its own): a connection that carried one agent's credential never serves another agent, another
+ * credential or another snapshot, nor one to an address that a rule permitted a request of another rule. The address
+ * is the one dialled for that name when the connection was made; the entry lives a minute at most without use, so a changed name is looked
  * up soon. Bounded in all, per key, and in time; the least recently used goes first. Idle connections are read: a close
  * or an unsolicited byte discards them. */
 #ifndef PROXY_POOL_H
