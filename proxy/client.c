@@ -120,7 +120,7 @@ static void set_deadline(struct client *c)
         else if (c->w->draining && !c->head_begun) /* e.g. a handshake that ended after the drain began */
             wait_for(c, LINGER_MS);
         else
-            wait_for(c, c->head_begun ? lim->head_timeout : c->made_exchange || c->tunnel ? lim->keepalive_timeout : lim->first_byte_timeout);
+            wait_for(c, c->head_begun ? lim->head_timeout : c->agent_state && (c->made_exchange || c->tunnel) ? lim->keepalive_timeout : lim->first_byte_timeout);
         break;
     case CLIENT_EXCHANGE:
         /* The exchange has its own deadlines; ours is for a client that does not take what we have for it. */
@@ -279,6 +279,10 @@ static void step_tls(struct client *c)
         watch_set(&c->watch, 0); /* nothing to read until the leaf is there */
         return;
     }
+    if (!c->tls.hello && BIO_number_read(SSL_get_rbio(c->stream.ssl)) > c->view->limits->hello_bytes) {
+        client_close(c, "protocol_denied", END_PROTOCOL_DENIED, "the ClientHello is over limits.hello_bytes");
+        return;
+    }
     if (io == IO_AGAIN) {
         watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
         return;
@@ -289,7 +293,7 @@ static void step_tls(struct client *c)
     }
     c->scheme = SCHEME_HTTPS;
     c->state = c->state == CLIENT_TLS ? CLIENT_HEAD : CLIENT_PROXY;
-    watch_set(&c->watch, EPOLLIN);
+    watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
     set_deadline(c);
 }
 

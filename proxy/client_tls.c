@@ -59,6 +59,11 @@ static int on_hello(SSL *ssl, int *alert, void *arg)
     *alert = SSL_AD_UNRECOGNIZED_NAME;
     if (!job)
         return SSL_CLIENT_HELLO_ERROR;
+    if (BIO_number_read(SSL_get_rbio(ssl)) > job->config->limits.hello_bytes) { /* the caller sees it too, and says so */
+        *alert = SSL_AD_DECODE_ERROR;
+        return SSL_CLIENT_HELLO_ERROR;
+    }
+    job->hello = true;
     bool ok = read_sni(ssl, &sni);
     if (ok && sni.p) {
         str_escape(sni, job->sni, sizeof job->sni);

@@ -27,6 +27,7 @@ struct client_tls_job {
     struct str agent;         /* bound into tickets */
     const struct config *config; /* for listen.names */
     bool refusal;             /* a short-lived leaf will do */
+    bool hello;               /* out: a whole ClientHello within limits.hello_bytes came */
     bool name_mismatch;       /* out: the ClientHello named another host */
     bool no_leaf;             /* out: the ca gave none */
     char sni[256];            /* out: what it named (escaped), "" none */

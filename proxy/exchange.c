@@ -92,7 +92,10 @@ void exchange_on_deadline(struct timer *t)
         exchange_end(x, END_ORIGIN_TIMEOUT, "the host could not be reached in time");
         break;
     case STEP_STREAM:
-        exchange_end(x, x->head_sent ? END_TIMEOUT : END_ORIGIN_TIMEOUT, "nothing moved for too long");
+        if (exchange_takes_body(x) && !x->head_sent)
+            exchange_end(x, END_TIMEOUT, "the client sent no more of the body");
+        else
+            exchange_end(x, x->head_sent ? END_TIMEOUT : END_ORIGIN_TIMEOUT, "nothing moved for too long");
         break;
     case STEP_DONE:
         break;

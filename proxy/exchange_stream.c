@@ -21,6 +21,8 @@ static void touch(struct exchange *x)
     uint64_t ms = r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
     if (!x->head_sent && x->request_sent && !(r && r->idle_ms))
         ms = x->view->limits->response_timeout;
+    if (x->origin && x->oops->full(x->origin) && ms > x->view->limits->write_timeout)
+        ms = x->view->limits->write_timeout; /* it takes nothing of what we have for it */
     exchange_wait(x, ms);
 }
 
@@ -134,6 +136,8 @@ void exchange_request_flush(struct exchange *x)
     /* Where the kernel took all at once, nobody else will say that there is room again. */
     if (was_full && exchange_takes_body(x))
         x->cops->more(x->client, x);
+    else if (x->step == STEP_STREAM && x->origin && x->oops->full(x->origin))
+        touch(x);
 }
 
 void exchange_origin_room(struct exchange *x)

@@ -205,14 +205,15 @@ static void on_event(struct watch *w, uint32_t ev)
 {
     struct origin *o = (struct origin *)((char *)w - offsetof(struct origin, watch));
     if (ev & EPOLLOUT && o->state != ORIGIN_TLS) {
+        size_t before = buf_size(&o->stream.wire);
         enum io io = stream_flush(&o->stream);
-        if (io == IO_OK) {
+        bool moved = io == IO_OK || buf_size(&o->stream.wire) < before;
+        if (io == IO_OK)
             watch_set(&o->watch, o->watch.events & ~(uint32_t)EPOLLOUT);
-            if (o->x)
-                exchange_origin_room(o->x);
-        } else if (io == IO_ERROR) {
+        else if (io == IO_ERROR)
             ev |= EPOLLIN; /* an answer may be there; otherwise the read finds the end */
-        }
+        if (o->x && moved)
+            exchange_origin_room(o->x);
         if (o->state == ORIGIN_DEAD)
             return;
     }
