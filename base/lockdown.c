@@ -81,8 +81,8 @@ void lockdown_prime(void)
 #define CALL(name)      SCMP_SYS(name)
 
 static const int base_calls[] = {
-    CALL(read), CALL(readv), CALL(write), CALL(writev), CALL(close), CALL(recvmsg), CALL(recvfrom), CALL(sendmsg),
-    CALL(sendto), CALL(shutdown), CALL(getsockopt), CALL(setsockopt), CALL(getsockname), CALL(getpeername),
+    CALL(read), CALL(readv), CALL(write), CALL(writev), CALL(close), CALL(recvmsg), CALL(recvfrom),
+    CALL(shutdown), CALL(getsockopt), CALL(setsockopt), CALL(getsockname), CALL(getpeername),
     CALL(epoll_wait), CALL(epoll_pwait), CALL(epoll_ctl), CALL(epoll_create1), CALL(poll), CALL(ppoll), CALL(futex),
     CALL(munmap), CALL(mremap), CALL(brk), CALL(madvise), CALL(mlock), CALL(munlock), CALL(getrandom), CALL(clock_gettime),
     CALL(clock_getres), CALL(gettimeofday), CALL(time), CALL(nanosleep), CALL(clock_nanosleep), CALL(exit), CALL(exit_group),
@@ -91,6 +91,7 @@ static const int base_calls[] = {
     CALL(dup), CALL(ftruncate), CALL(memfd_secret), CALL(restart_syscall), CALL(sched_yield), CALL(sched_getaffinity),
     CALL(rseq), CALL(membarrier), CALL(fcntl), CALL(getrusage), CALL(eventfd2), CALL(set_robust_list), CALL(prlimit64),
 };
+static const int send_calls[] = { CALL(sendto), CALL(sendmsg) };
 static const int accept_calls[] = { CALL(accept4), CALL(accept) };
 static const int dial_calls[] = { CALL(connect), CALL(bind) };
 static const int file_write_calls[] = {
@@ -138,9 +139,23 @@ static int add_memory(scmp_filter_ctx ctx)
     return r;
 }
 
+/* A listening socket that was shut down can be connected anew by sending with MSG_FASTOPEN: for who may not dial that flag is
+ * a connect. */
+static int add_send(scmp_filter_ctx ctx, bool dials)
+{
+    if (dials)
+        return ADD_LIST(ctx, send_calls);
+    int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1, ARG(3, SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0));
+    if (!r)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1, ARG(2, SCMP_CMP_MASKED_EQ, MSG_FASTOPEN, 0));
+    return r;
+}
+
 static int fill(scmp_filter_ctx ctx, unsigned allow)
 {
     int r = ADD_LIST(ctx, base_calls);
+    if (!r)
+        r = add_send(ctx, allow & (LOCKDOWN_DIAL_INET | LOCKDOWN_EXEC));
     if (!r && !(allow & LOCKDOWN_EXEC))
         r = add_memory(ctx);
     if (!r && allow & LOCKDOWN_ACCEPT)
