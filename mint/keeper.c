@@ -189,26 +189,49 @@ static int read_get(struct kworker *w, const struct msg *m)
     return 0;
 }
 
-/* Every lease of the pair that is still scrubbed, then WATCHED. A pair that the snapshot does not know yet is
- * remembered too: the worker may be ahead of us. Values go out only for what the snapshot grants. */
+static bool names_known(const struct keeper *k, const struct lease_wire_watch *v)
+{
+    return policy_agent(k->policy, v->agent) && keeper_credential(k, v->credential);
+}
+
+/* A pair that the snapshot does not know yet is remembered too: the worker may be ahead of us. But not so many that a
+ * broken one could leave no room for the others. NULL: it is broken. */
+static struct pair *pair_watch(struct kworker *w, const struct lease_wire_watch *v)
+{
+    struct keeper *k = w->k;
+    struct pair *p = cache_find_pair(k, v->credential, v->agent);
+    if (p && worker_in(&p->watchers, w->place))
+        return p;
+    if (!names_known(k, v) && w->strangers++ >= KEEPER_STRANGERS)
+        return NULL;
+    if (!p)
+        p = cache_pair(k, v->credential, v->agent);
+    if (p)
+        worker_mark(&p->watchers, w->place, true);
+    return p;
+}
+
+/* Every lease of the pair that is still scrubbed, then WATCHED. Values go out only for what the snapshot grants, and
+ * only behind their event: what cannot be recorded is not handed out, and without WATCHED the worker refuses what it
+ * cannot scrub. */
 static int read_watch(struct kworker *w, const struct msg *m)
 {
     struct keeper *k = w->k;
     struct lease_wire_watch v;
     if (lease_wire_read_watch(m->body, &v))
         return -1;
-    struct pair *p = cache_pair(k, v.credential, v.agent);
+    struct pair *p = pair_watch(w, &v);
     if (!p)
-        return -1; /* more pairs than any configuration has: the worker is broken */
-    worker_mark(&p->watchers, w->place, true);
+        return -1;
     const struct limits *limits = keeper_limits(k);
     if (!bucket_take(&w->asks, loop_now_ms(k->loop), limits->lease_rate, limits->lease_rate * 10))
         return 0; /* no WATCHED: the worker refuses what it cannot scrub */
     struct entry *e;
     TAILQ_FOREACH(e, &p->entries, in_pair)
     {
-        if (!worker_in(&e->known, w->place))
-            note_write(k, &(struct lease_note) { .result = "given", .entry = e, .why = "to scrub answers of it" });
+        if (!worker_in(&e->known, w->place) &&
+            note_write(k, &(struct lease_note) { .result = "given", .entry = e, .why = "to scrub answers of it" }))
+            return 0;
         if (out_live_to(w, e))
             return -1;
     }
@@ -407,6 +430,9 @@ void keeper_set_policy(struct keeper *k, struct policy *p, struct str mint_socke
     k->epoch++;
     if (sidecars_build(k, mint_socket, old_v, old_n, old_mint))
         log_fatal("no memory for the sidecars of a new configuration");
+    for (unsigned i = 0; i < KEEPER_WORKERS; i++)
+        if (k->workers[i])
+            k->workers[i]->strangers = 0;
     cache_each(k, revise, k);
     sidecars_release(old_v, old_n, old_mint);
     policy_unref(&old);
@@ -426,9 +452,29 @@ static void ask_again(struct shelf *s, void *ctx)
     shelf_settle(s);
 }
 
+/* The oldest makes room: flights that began before that one are no longer told apart, see keeper_revoked. */
+static void remember_revoked(struct keeper *k, struct str lease_id)
+{
+    size_t at = (size_t)(k->revocations++ % KEEPER_REVOKED);
+    snprintf(k->revoked[at].id, sizeof k->revoked[at].id, "%.*s", STR_ARG(lease_id));
+    k->revoked[at].number = k->revocations;
+}
+
+bool keeper_revoked(const struct keeper *k, struct str lease_id, uint64_t since)
+{
+    if (k->revocations - since > KEEPER_REVOKED)
+        return true;
+    for (size_t i = 0; i < KEEPER_REVOKED; i++)
+        if (k->revoked[i].number > since && str_eq(str_c(k->revoked[i].id), lease_id))
+            return true;
+    return false;
+}
+
 size_t keeper_revoke(struct keeper *k, struct str lease_id, struct str credential, const char *who)
 {
     size_t n = 0;
+    if (lease_id_ok(lease_id))
+        remember_revoked(k, lease_id);
     for (struct entry *e = TAILQ_FIRST(&k->by_use), *next; e; e = next) {
         next = TAILQ_NEXT(e, in_use);
         bool hit = lease_id.n ? str_eq(e->id, lease_id) || str_eq(str_c(e->lease->id), lease_id)

@@ -131,6 +131,7 @@ static int launch(struct shelf *s, struct kask *a, struct kwait *leader, struct 
                                   .reason = reason,
                                   .since_ms = loop_now_ms(k->loop),
                                   .source = keeper_source(c),
+                                  .revocations = k->revocations,
                                   .sidecar = sc };
     if (leader)
         leader->calls++;
@@ -346,9 +347,26 @@ static void not_covered(struct shelf *s, const struct flight *f)
         refuse(s, f->leader, END_PLACEHOLDER_OUT_OF_SCOPE, 0, "the sidecar's lease does not cover this request");
 }
 
+/* Revoked while it was on its way: nobody gets it, and who waits asks anew (a flight that begins later may bring the
+ * same id again: that is the sidecar's word, given after the revocation). */
+static void came_revoked(struct shelf *s, const struct flight *f, struct sidecar *sc, struct str lease_id)
+{
+    sidecar_delete(sc, lease_id);
+    note_write(s->k,
+               &(struct lease_note) {
+                   .result = "revoked", .ask = f->ask, .why = "while it was on its way", .since_ms = f->since_ms });
+    clear_rejected(s);
+    if (f->replaces && f->reason == LEASE_REFRESH)
+        entry_retry_refresh(f->replaces, loop_now_ms(s->k->loop) + 1000);
+}
+
 static void granted(struct shelf *s, const struct flight *f, struct sidecar *sc, const struct sidecar_grant *g)
 {
     struct keeper *k = s->k;
+    if (keeper_revoked(k, g->lease_id, f->revocations)) {
+        came_revoked(s, f, sc, g->lease_id);
+        return;
+    }
     const struct credential *c = keeper_credential(k, f->ask->credential);
     struct sidecar_answer unfit = { .result = SIDECAR_UNFIT, .why = "the credential is gone" };
     struct lease *l = c ? lease_of(f->ask, c, g, &unfit.why) : NULL;

@@ -22,6 +22,8 @@
 enum {
     KEEPER_WORKERS = 256,
     KEEPER_PAIRS = 65536,         /* what workers may make us remember */
+    KEEPER_STRANGERS = 1024,      /* of them, what one worker may name that our snapshot does not know */
+    KEEPER_REVOKED = 64,          /* revoked ids that a flight under way may still bring */
     KEEPER_VARIANTS = 8,          /* live leases of one shelf, by scope */
     KEEPER_REPLACED = 32,         /* replaced ones of one shelf that are still scrubbed */
     KEEPER_WAIT_BYTES = 8 << 20,  /* questions waiting, per worker */
@@ -58,6 +60,7 @@ struct kworker {
     struct bucket asks, refusals;
     uint64_t refusals_left_out;
     size_t wait_bytes;
+    unsigned strangers; /* pairs it watches that no snapshot of ours has named, since the last one */
 };
 
 /* A question, as admitted; shared by a wait, a flight and the entry it used. */
@@ -120,6 +123,7 @@ struct flight {
     struct entry *replaces;
     enum lease_reason reason;
     uint64_t since_ms, source;     /* source: as of an entry */
+    uint64_t revocations;          /* k->revocations when it began */
     const struct sidecar *sidecar; /* only compared */
 };
 
@@ -155,6 +159,13 @@ struct keeper {
     struct entries by_use;
     size_t nentries;
     uint64_t unique; /* for ids that a sidecar used twice */
+    /* A lease may be revoked while the answer that brings it is on its way: the newest revoked ids, each with its
+     * number, so that exactly the flights that began before are looked at. */
+    struct {
+        char id[LEASE_ID_MAX + 1];
+        uint64_t number;
+    } revoked[KEEPER_REVOKED];
+    uint64_t revocations;
     struct revoke_server *revoke;
 };
 
@@ -169,6 +180,8 @@ const struct credential *keeper_credential(const struct keeper *k, struct str na
 struct sidecar *keeper_sidecar(const struct keeper *k, const struct credential *c);
 uint64_t keeper_source(const struct credential *c);
 void keeper_fill_ask(const struct keeper *k, const struct kask *a, const struct agent *agent, struct ask *ret);
+/* Was this id revoked after that many revocations? Also yes when there were too many since to tell. */
+bool keeper_revoked(const struct keeper *k, struct str lease_id, uint64_t since);
 struct kask *kask_new(const struct lease_wire_get *g);
 struct kask *kask_ref(struct kask *a);
 void kask_unref(struct kask **a);
