@@ -87,9 +87,9 @@ static const int base_calls[] = {
     CALL(munmap), CALL(mremap), CALL(brk), CALL(madvise), CALL(mlock), CALL(munlock), CALL(getrandom), CALL(clock_gettime),
     CALL(clock_getres), CALL(gettimeofday), CALL(time), CALL(nanosleep), CALL(clock_nanosleep), CALL(exit), CALL(exit_group),
     CALL(rt_sigreturn), CALL(rt_sigprocmask), CALL(rt_sigaction), CALL(sigaltstack), CALL(fstat), CALL(newfstatat),
-    CALL(lseek), CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(getgid), CALL(getegid), CALL(tgkill),
+    CALL(lseek), CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(getgid), CALL(getegid),
     CALL(dup), CALL(ftruncate), CALL(memfd_secret), CALL(restart_syscall), CALL(sched_yield), CALL(sched_getaffinity),
-    CALL(rseq), CALL(membarrier), CALL(fcntl), CALL(getrusage), CALL(eventfd2), CALL(set_robust_list), CALL(prlimit64),
+    CALL(rseq), CALL(membarrier), CALL(getrusage), CALL(eventfd2), CALL(set_robust_list),
 };
 static const int send_calls[] = { CALL(sendto), CALL(sendmsg) };
 static const int accept_calls[] = { CALL(accept4), CALL(accept) };
@@ -151,9 +151,28 @@ static int add_send(scmp_filter_ctx ctx, bool dials)
     return r;
 }
 
+/* Calls that reach other processes of the same uid (workers and the resolver share one): signals go to ourselves, limits are
+ * our own, and fcntl does not make a descriptor send signals (F_SETOWN, F_SETSIG). Helpers of a role that may exec send theirs
+ * to each other. */
+static int add_own(scmp_filter_ctx ctx, bool execs)
+{
+    static const int calls[] = { CALL(tgkill), CALL(prlimit64), CALL(fcntl) };
+    static const int commands[] = { F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_ADD_SEALS, F_GET_SEALS };
+    if (execs)
+        return ADD_LIST(ctx, calls);
+    int r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, ARG(0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0));
+    if (!r)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, ARG(0, SCMP_CMP_EQ, 0, 0));
+    for (size_t i = 0; i < sizeof commands / sizeof *commands && !r; i++)
+        r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1, ARG(1, SCMP_CMP_EQ, (scmp_datum_t)commands[i], 0));
+    return r;
+}
+
 static int fill(scmp_filter_ctx ctx, unsigned allow)
 {
     int r = ADD_LIST(ctx, base_calls);
+    if (!r)
+        r = add_own(ctx, allow & LOCKDOWN_EXEC);
     if (!r)
         r = add_send(ctx, allow & (LOCKDOWN_DIAL_INET | LOCKDOWN_EXEC));
     if (!r && !(allow & LOCKDOWN_EXEC))

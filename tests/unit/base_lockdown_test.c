@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,6 +30,7 @@
 /* cmocka needs the ones above */
 #include <cmocka.h>
 
+static pid_t tester; /* getppid() is itself no call of every filter */
 static int listener = -1, other = -1, unix_listener = -1;
 static struct sockaddr_in other_at;
 static struct sockaddr_un unix_at = { .sun_family = AF_UNIX };
@@ -202,6 +204,51 @@ static int do_dumpable(void)
     return prctl(PR_GET_DUMPABLE) < 0;
 }
 
+/* What would reach another process of our uid. */
+static int do_signal_other(void)
+{
+    return (int)syscall(SYS_tgkill, tester, tester, 0);
+}
+
+static int do_signal_self(void)
+{
+    return raise(SIGCHLD); /* ignored unless it is waited for */
+}
+
+static int do_limit_other(void)
+{
+    struct rlimit r;
+    return prlimit(tester, RLIMIT_NOFILE, NULL, &r);
+}
+
+static int do_limit_self(void)
+{
+    struct rlimit r;
+    return getrlimit(RLIMIT_NOFILE, &r);
+}
+
+static int do_signal_by_fd(void)
+{
+    return fcntl(other, F_SETOWN, tester);
+}
+
+static int do_signal_by_fd_ex(void)
+{
+    struct f_owner_ex owner = { F_OWNER_PID, tester };
+    return fcntl(other, F_SETOWN_EX, &owner);
+}
+
+static int do_choose_signal(void)
+{
+    return fcntl(other, F_SETSIG, 0);
+}
+
+static int do_fcntl(void)
+{
+    int flags = fcntl(other, F_GETFL), fd = fcntl(other, F_DUPFD_CLOEXEC, 3);
+    return flags < 0 || fd < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
 enum { ALL = LOCKDOWN_THREADS * 2 - 1, NEVER = 0, ALWAYS = ALL + 1 };
 static const struct {
     const char *name;
@@ -231,6 +278,14 @@ static const struct {
     { "chmod", do_chmod, LOCKDOWN_EXEC },
     { "unshare", do_unshare, NEVER },
     { "io_uring", do_io_uring, NEVER },
+    { "signal another", do_signal_other, LOCKDOWN_EXEC },
+    { "signal oneself", do_signal_self, ALWAYS },
+    { "another's limits", do_limit_other, LOCKDOWN_EXEC },
+    { "own limits", do_limit_self, ALWAYS },
+    { "signals by descriptor", do_signal_by_fd, LOCKDOWN_EXEC },
+    { "signals by descriptor, extended", do_signal_by_fd_ex, LOCKDOWN_EXEC },
+    { "choice of signal", do_choose_signal, LOCKDOWN_EXEC },
+    { "fcntl", do_fcntl, ALWAYS },
     { "prctl", do_dumpable, LOCKDOWN_EXEC | LOCKDOWN_THREADS },
 };
 
@@ -238,6 +293,7 @@ static const struct {
 static int child(int (*deed)(void), bool filter, unsigned allow)
 {
     fflush(NULL);
+    tester = getpid();
     listener = listen_on(NULL); /* one deed spoils it for all who share it */
     pid_t pid = fork();
     if (pid == 0) {
