@@ -146,7 +146,7 @@ static void on_restart(struct timer *t)
 {
     struct child *c = (struct child *)((char *)t - offsetof(struct child, timer));
     struct supervisor *s = c->sup;
-    if (s->state > SUP_RUNNING)
+    if (s->state > SUP_RUNNING && (c != s->logger || s->state > SUP_ENDING))
         return;
     if (c->crash_loop && s->listeners_paused) {
         struct err err;
@@ -213,9 +213,10 @@ static int take_message(struct child *c, struct msg *raw)
         control_on_stats(c, &m);
     else if (m.type == ROLE_LEASES_ARE && c->kind == ROLE_KIND_KEEPER)
         control_on_leases(c->sup, &m);
-    else if (m.type == ROLE_REVOKED && c->kind == ROLE_KIND_KEEPER)
+    else if (m.type == ROLE_REVOKED && c->kind == ROLE_KIND_KEEPER) {
+        mint_sources_revoked(c->sup, m.id);
         control_on_revoked(c->sup, &m);
-    else if (m.type == ROLE_RING_CLOSED && c->kind == ROLE_KIND_LOGGER)
+    } else if (m.type == ROLE_RING_CLOSED && c->kind == ROLE_KIND_LOGGER)
         wiring_ring_closed(c->sup, &m);
     else if (m.type == ROLE_MINT_OPEN && c->kind == ROLE_KIND_MINTER)
         mint_source_open(c, &m);
@@ -410,6 +411,10 @@ static void child_ended(struct child *c, int status)
         }
         restart_later(c);
         reload_look(s);
+    } else if (c == s->logger && s->sink && s->state < SUP_FLUSHING) {
+        restart_later(c); /* those that drain still write, and what they wrote must not go with their rings */
+    } else if (c == s->logger && s->state == SUP_FLUSHING) {
+        s->flush_failed = !WIFEXITED(status) || WEXITSTATUS(status);
     }
     if (s->state > SUP_RUNNING)
         supervisor_stop_step(s);

@@ -27,6 +27,9 @@ struct watched_file {
     off_t size;
     struct timespec mtime;
     bool there;
+    bool revoke_due;         /* it changed, and no keeper has said yet that its leases are revoked */
+    uint64_t revoke_id;      /* of the REVOKE that was sent … */
+    uint32_t revoke_sent_to; /* … to this incarnation of the keeper */
 };
 
 extern char **environ;
@@ -257,11 +260,28 @@ static void watched_sync(struct supervisor *s)
                 w->ino = old->ino;
                 w->size = old->size;
                 w->mtime = old->mtime;
+                w->revoke_due = old->revoke_due;
+                w->revoke_id = old->revoke_id;
+                w->revoke_sent_to = old->revoke_sent_to;
             }
     }
     watched_free(s);
     s->watched = v;
     s->nwatched = n;
+}
+
+/* Once to every incarnation of the keeper until one answers: the workers hold leases of one that died, and its
+ * successor passes the revocation on to them. */
+static void revoke_send(struct supervisor *s, struct watched_file *w)
+{
+    if (!w->revoke_due || s->keeper->state != CHILD_READY || w->revoke_sent_to == s->keeper->generation)
+        return;
+    w->revoke_sent_to = s->keeper->generation;
+    w->revoke_id = ++s->next_id;
+    child_send(s->keeper, &(struct role_msg) { .type = ROLE_REVOKE,
+                                               .id = w->revoke_id,
+                                               .more = str_c(w->credential),
+                                               .who = STR("source file changed") });
 }
 
 void mint_sources_look(struct supervisor *s)
@@ -270,14 +290,21 @@ void mint_sources_look(struct supervisor *s)
     for (size_t i = 0; i < s->nwatched; i++) {
         struct watched_file *w = &s->watched[i], now = *w;
         look_at(w->path, &now);
-        if (same_file(w, &now))
-            continue;
-        *w = now;
-        log_info("credential %s: its source file changed: its leases are revoked", w->credential);
-        child_send(s->keeper, &(struct role_msg) { .type = ROLE_REVOKE,
-                                                   .more = str_c(w->credential),
-                                                   .who = STR("source file changed") });
+        if (!same_file(w, &now)) {
+            *w = now;
+            w->revoke_due = true;
+            w->revoke_sent_to = 0;
+            log_info("credential %s: its source file changed: its leases are revoked", w->credential);
+        }
+        revoke_send(s, w);
     }
+}
+
+void mint_sources_revoked(struct supervisor *s, uint64_t id)
+{
+    for (size_t i = 0; i < s->nwatched; i++)
+        if (s->watched[i].revoke_due && s->watched[i].revoke_id == id)
+            s->watched[i].revoke_due = false;
 }
 
 struct child *mint_child_new(struct supervisor *s, const struct generation *g, bool *ret_none, struct err *err)

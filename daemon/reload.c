@@ -21,7 +21,7 @@ struct reload {
     struct child *minter; /* new one, or NULL */
     bool new_minter;
     bool refused;
-    char who[64], refusal[480];
+    char who[64], who_next[64], refusal[480]; /* who_next: who asked while one ran */
     struct timer deadline;
     struct control_conn *waiting[WAITING_MAX]; /* asked for the one that runs */
     size_t nwaiting;
@@ -54,6 +54,7 @@ static void finish(struct reload *r, bool good, const struct diag *diag)
     notify_systemd(s, "READY=1");
     if (r->again && s->state == SUP_RUNNING) {
         r->again = false;
+        memcpy(r->who, r->who_next, sizeof r->who);
         r->restart.cb = on_restart;
         loop_defer(s->loop, &r->restart);
     }
@@ -103,9 +104,11 @@ static void check_fixed(const struct config *old, const struct config *new, stru
                      STR_ARG(new->file), fixed[i].key);
 }
 
+/* A retired worker too: what it still carries must end when a host is denied meanwhile. */
 static bool takes_part(const struct child *c)
 {
-    return (c->kind == ROLE_KIND_WORKER || c->kind == ROLE_KIND_KEEPER || c->kind == ROLE_KIND_RESOLVER) && !c->retired;
+    return c->kind == ROLE_KIND_WORKER ||
+           ((c->kind == ROLE_KIND_KEEPER || c->kind == ROLE_KIND_RESOLVER) && !c->retired);
 }
 
 static void send_prepare(struct child *c, void *ctx)
@@ -355,7 +358,7 @@ void reload_ask(struct supervisor *s, struct control_conn *conn, const char *who
     bool running = r->next || r->restart.loop;
     struct control_conn **list = running ? r->later : r->waiting;
     size_t *n = running ? &r->nlater : &r->nwaiting;
-    snprintf(r->who, sizeof r->who, "%s", who);
+    snprintf(running ? r->who_next : r->who, sizeof r->who, "%s", who);
     if (conn && *n < WAITING_MAX)
         list[(*n)++] = conn;
     else if (conn)

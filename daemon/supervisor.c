@@ -231,11 +231,19 @@ static void stop_one(struct child *c, void *ctx)
         child_stop(c, ROLE_END_MS);
 }
 
-/* The writers are gone: our own last words, then the logger writes what it has and ends. */
+/* The writers are gone: our own last words, then the logger writes what it has and ends. Where it is down, or dies in
+ * the middle, another reads the rings: they are all that is left of what was taken. */
 static void begin_flush(struct supervisor *s)
 {
+    if (s->state != SUP_FLUSHING)
+        event_lifecycle(s, "stopped", "supervisor", NULL);
     s->state = SUP_FLUSHING;
-    event_lifecycle(s, "stopped", "supervisor", NULL);
+    s->flush_failed = false;
+    s->flushes++;
+    if (s->logger && s->logger->pid <= 0 && s->sink) {
+        timer_clear(&s->logger->timer);
+        child_start(s->logger);
+    }
     if (s->logger && s->logger->pid > 0) {
         if (s->sink)
             child_send(s->logger,
@@ -257,6 +265,9 @@ void supervisor_stop_step(struct supervisor *s)
         children_each(s, stop_one, s);
     }
     if (s->state == SUP_ENDING && a.workers + a.others == 0) {
+        begin_flush(s);
+    } else if (s->state == SUP_FLUSHING && s->logger && s->logger->pid == 0 && s->flush_failed &&
+               s->flushes < LOGGER_FLUSHES) {
         begin_flush(s);
     } else if (s->state == SUP_FLUSHING && (!s->logger || s->logger->pid == 0)) {
         s->state = SUP_DONE;

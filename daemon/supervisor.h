@@ -28,6 +28,7 @@ enum {
     PREPARE_MS = 2000,           /* PRODUCT: Reload */
     STATS_MS = 500,
     LOGGER_FLUSH_MS = 10000,
+    LOGGER_FLUSHES = 3, /* at the end, when it dies before everything is written */
     ROLE_END_MS = 2000,
 };
 
@@ -119,6 +120,8 @@ struct supervisor {
 
     struct watch signals;
     struct timer tick, stop_timer;
+    unsigned flushes;  /* begun at the end */
+    bool flush_failed; /* the logger died in it */
     struct watched_file *watched;
     size_t nwatched;
     bool sidecar_complained;
@@ -187,6 +190,8 @@ int mint_sources_send(struct child *minter, const struct config *c, struct err *
 void mint_source_open(struct child *minter, const struct role_msg *m);
 /* Looks at the files of file sources; revokes the leases of those that changed. */
 void mint_sources_look(struct supervisor *s);
+/* The keeper did what this REVOKE asked. */
+void mint_sources_revoked(struct supervisor *s, uint64_t id);
 /* A child for the minter of generation g, with its socket. NULL with the reason, or *ret_none: no source needs one. */
 struct child *mint_child_new(struct supervisor *s, const struct generation *g, bool *ret_none, struct err *err);
 

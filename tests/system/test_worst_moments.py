@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A role that ends at the worst moment: the logger while the server drains or writes its last lines, the keeper between a change of a
+source and the revocation, two reloads at once. PRODUCT: Signals, Reload, Durability, Leases."""
+import os
+import signal
+import threading
+import time
+
+import faults as F
+import lab as L
+from lab import wait_for
+
+
+class Slow:
+    """An origin's handler that answers when it is told to."""
+
+    def __init__(self):
+        self.go, self.asked = threading.Event(), threading.Event()
+
+    def __call__(self, conn, origin):
+        while True:
+            m = L.read_request(conn)
+            origin.requests.append(m)
+            self.asked.set()
+            self.go.wait(L.WAIT)
+            conn.send(L.answer(200, "late"))
+
+
+def gone(pid):
+    return not os.path.exists(f"/proc/{pid}") or F.field(pid, "State")[0] == "Z"
+
+
+def ends(lab):
+    proc, lab.proc = lab.proc, None
+    assert proc.wait(15) == 0
+    return proc
+
+
+def in_thread(fn):
+    out = []
+    t = threading.Thread(target=lambda: out.append(fn()))
+    t.start()
+    return t, out
+
+
+def test_logger_killed_in_drain():
+    """What exchanges write while the server drains is in the log, though the logger died when nothing was restarted any more."""
+    lab = L.Lab()
+    try:
+        slow = Slow()
+        lab.api.reset(slow)
+        t, out = in_thread(lambda: F.ask(lab, "api.test", "/slow", headers=[lab.bearer()]))
+        assert slow.asked.wait(L.WAIT)
+        logger = F.pid_of(lab, "logger")
+        lab.proc.terminate()
+        lab.event(lambda e: e.get("what") == "draining", ("lifecycle",))
+        os.kill(logger, signal.SIGKILL)
+        wait_for(lambda: gone(logger), "the logger's end")
+        slow.go.set()
+        t.join(L.WAIT)
+        assert out == [(200, None)], out
+        ends(lab)
+        e = lab.event(lambda e: e.get("path") == "/slow", timeout=0)
+        assert e["end"] == "ok" and e["status"] == 200, e
+        lab.event(lambda e: e.get("what") == "stopped", ("lifecycle",), timeout=0)
+        F.verify(lab)
+    finally:
+        lab.close()
+
+
+def test_logger_killed_in_flush():
+    """Everybody else is gone; the logger dies with the last records unread in its rings: another reads them."""
+    lab = L.Lab()
+    try:
+        assert F.ask(lab, "api.test", "/before", headers=[lab.bearer()]) == (200, None)
+        logger, worker = F.pid_of(lab, "logger"), F.pid_of(lab, "worker")
+        os.kill(logger, signal.SIGSTOP)
+        assert F.ask(lab, "api.test", "/last", headers=[lab.bearer()]) == (200, None)
+        lab.proc.terminate()
+        wait_for(lambda: gone(worker), "the worker's end")
+        wait_for(lambda: not [p for p in children(lab.proc.pid) if p != logger], "the others' end")
+        os.kill(logger, signal.SIGKILL)
+        ends(lab)
+        assert lab.event(lambda e: e.get("path") == "/last", timeout=0)["end"] == "ok"
+        lab.event(lambda e: e.get("what") == "stopped", ("lifecycle",), timeout=0)
+        F.verify(lab)
+    finally:
+        lab.close()
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as f:
+        return [int(p) for p in f.read().split()]
+
+
+def test_source_changes_while_the_keeper_dies():
+    """The supervisor asked the keeper to revoke, and the keeper died unread: its successor is asked again, and tells the workers,
+    which end what uses the old value."""
+    lab = L.Lab()
+    try:
+        slow = Slow()
+        lab.api.reset(slow)
+        c = lab.client("api.test")
+        c.write("GET", "/slow", headers=[lab.bearer()])
+        assert slow.asked.wait(L.WAIT)
+        assert lab.api.last.get("authorization") == f"Bearer {lab.real}"
+        keeper = F.pid_of(lab, "keeper")
+        os.kill(keeper, signal.SIGSTOP)
+        new = L.secret_value("github, changed")
+        lab.secrets.append(new)
+        with open(lab.path("real"), "w") as f:
+            f.write(new)
+        wait_for(lambda: b"its source file changed" in lab.log_bytes(), "that the change is seen")
+        os.kill(keeper, signal.SIGKILL)
+        wait_for(lambda: F.pid_of(lab, "keeper") not in (0, keeper) and F.all_ready(lab), "another keeper")
+        assert lab.event(lambda e: e.get("path") == "/slow", timeout=4)["end"] == "revoked"
+        slow.go.set()
+        c.close()
+        lab.api.reset()
+        assert F.ask(lab, "api.test", "/2", headers=[lab.bearer()]) == (200, None)
+        assert lab.api.last.get("authorization") == f"Bearer {new}"
+    finally:
+        lab.close()
+
+
+def test_who_reloads():
+    """Two ask for a reload at once: each event names its own."""
+    lab = L.Lab(workers=2)
+    try:
+        mark, worker = lab.mark(), F.pid_of(lab, "worker", 1)
+        os.kill(worker, signal.SIGSTOP)  # the first reload lasts until its deadline
+        os.kill(lab.proc.pid, signal.SIGHUP)
+        time.sleep(0.2)  # not for a race: the second must come while the first runs, which takes two seconds
+        r = F.reload(lab)
+        assert r.returncode == 0, r.stderr
+        wait_for(lambda: len([e for e in lab.events()[mark:] if e["type"] == "config"]) >= 2, "both events")
+        events = [e["who"] for e in lab.events()[mark:] if e["type"] == "config"]
+        assert events[0] == "signal HUP" and events[1].startswith("uid "), events
+    finally:
+        lab.close()
+
+
+def test_retired_worker_hears_of_a_reload():
+    """A worker that is no longer wanted still carries a stream: a host denied meanwhile ends it within a second."""
+    lab = L.Lab(workers=2)
+    try:
+        slow, first = Slow(), F.pid_of(lab, "worker", 0)
+        lab.open.reset(slow)
+        os.kill(first, signal.SIGSTOP)  # so that the one that will go gets the connection
+        c = lab.client("open.test")
+        c.write("GET", "/slow")
+        assert slow.asked.wait(L.WAIT)
+        os.kill(first, signal.SIGCONT)
+        text = lab.config()
+        F.write(lab, text.replace("workers: 2", "workers: 1"))
+        assert F.reload(lab).returncode == 0
+        F.write(lab, text.replace("workers: 2", "workers: 1").replace('hosts: [open.test, "*.wild.test"', 'hosts: ["*.wild.test"'))
+        assert F.reload(lab).returncode == 0
+        assert lab.event(lambda e: e.get("path") == "/slow", timeout=4)["end"] == "revoked"
+        slow.go.set()
+        c.close()
+    finally:
+        lab.close()
+
+
+if __name__ == "__main__":
+    L.main()
