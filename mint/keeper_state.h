@@ -20,7 +20,7 @@
 #include <sys/queue.h>
 
 enum {
-    KEEPER_WORKERS = 256,
+    KEEPER_WORKERS = 1024,        /* as many as a configuration may have */
     KEEPER_PAIRS = 65536,         /* what workers may make us remember */
     KEEPER_STRANGERS = 1024,      /* of them, what one worker may name that our snapshot does not know */
     KEEPER_REVOKED = 64,          /* revoked ids that a flight under way may still bring */

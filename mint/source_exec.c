@@ -49,7 +49,8 @@ static int find_program(const char *name, char *out, size_t size)
 __attribute__((noreturn)) static void child(const char *program, char *const *argv, char *const *envp, int in, int out,
                                             int null)
 {
-    static const int reset[] = { SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGQUIT };
+    static const int reset[] = { SIGPIPE, SIGTERM, SIGINT,  SIGHUP,  SIGCHLD, SIGQUIT,
+                                 SIGUSR1, SIGUSR2, SIGTSTP, SIGTTOU, SIGTTIN };
     sigset_t none;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* with the thread that waits for it, which is as it should be */
