@@ -147,11 +147,12 @@ def test_retired_worker_hears_of_a_reload():
     try:
         slow, first = Slow(), F.pid_of(lab, "worker", 0)
         lab.open.reset(slow)
-        os.kill(first, signal.SIGSTOP)  # so that the one that will go gets the connection
+        os.kill(first, signal.SIGKILL)  # so that the one that will go gets the connection
+        wait_for(lambda: gone(first), "the first worker's end")
         c = lab.client("open.test")
         c.write("GET", "/slow")
         assert slow.asked.wait(L.WAIT)
-        os.kill(first, signal.SIGCONT)
+        wait_for(lambda: F.all_ready(lab), "the first worker's return")
         text = lab.config()
         F.write(lab, text.replace("workers: 2", "workers: 1"))
         assert F.reload(lab).returncode == 0
