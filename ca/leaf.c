@@ -17,7 +17,7 @@ static bool is_number(struct str label)
 
 static bool is_label(struct str label)
 {
-    if (!label.n || label.n > 63 || label.p[0] == '-' || label.p[label.n - 1] == '-')
+    if (!label.n || label.n > 63 || label.p[0] == '-') /* at the end there are some, as policy/host knows */
         return false;
     for (size_t i = 0; i < label.n; i++) {
         char c = label.p[i];

@@ -18,7 +18,7 @@ enum {
     LEAF_ID_MAX = 64, /* the CA's key identifier */
 };
 
-/* A host as base and policy write it: lower-case LDH labels (and '_') of 1 to 63 bytes, no hyphen at a label's ends, no
+/* A host as base and policy write it: lower-case LDH labels (and '_') of 1 to 63 bytes, no hyphen at a label's start, no
  * dot at the end, no wildcard; the last label is no number, so no address passes as a name. */
 bool leaf_name_is_dns(struct str name);
 /* IPv4 or IPv6 text; 4 or 16 bytes into ret and how many, or 0: not an address. */
