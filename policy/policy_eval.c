@@ -24,6 +24,15 @@ bool methods_fit(const struct name_list *methods, struct str method)
     return false;
 }
 
+/* For deny rules: "delete" is another method than "DELETE", but not to every server. */
+static bool methods_fit_nocase(const struct name_list *methods, struct str method)
+{
+    for (size_t i = 0; i < methods->n; i++)
+        if (str_eq_nocase(methods->v[i], method))
+            return true;
+    return !methods->given;
+}
+
 bool paths_fit(const struct path_pattern *paths, size_t n, struct str path)
 {
     if (!n)
@@ -66,7 +75,9 @@ enum fit rule_fit(const struct policy *p, const struct rule *rule, const struct 
         return FIT_NO;
     if (!endpoint_fits(rule, ask->scheme, ask->port))
         return FIT_PORT;
-    if (!methods_fit(&rule->methods, ask->method))
+    bool method = rule->action == RULE_DENY ? methods_fit_nocase(&rule->methods, ask->method)
+                                            : methods_fit(&rule->methods, ask->method);
+    if (!method)
         return FIT_METHOD;
     bool path = rule->action == RULE_DENY ? paths_fit_nocase(rule->paths, rule->npaths, ask->path)
                                           : paths_fit(rule->paths, rule->npaths, ask->path);

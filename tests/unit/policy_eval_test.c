@@ -107,6 +107,11 @@ static const struct eval_case eval_cases[] = {
     { "coder", "POST", SCHEME_HTTPS, "api.test", 443, "/v1/x", VERDICT_ALLOW, END_OK, "api", NULL },
     { "coder", "DELETE", SCHEME_HTTPS, "api.test", 443, "/v1/x", VERDICT_DENY, END_METHOD_DENIED, NULL, "api" },
     { "coder", "get", SCHEME_HTTPS, "api.test", 443, "/v1/x", VERDICT_DENY, END_METHOD_DENIED, NULL, "api" },
+    /* but a deny rule's in any case: some server reads it so */
+    { "coder", "GET", SCHEME_HTTPS, "most.test", 443, "/", VERDICT_ALLOW, END_OK, "allow-most", NULL },
+    { "coder", "PUT", SCHEME_HTTPS, "most.test", 443, "/", VERDICT_DENY, END_HOST_DENIED, "deny-put", NULL },
+    { "coder", "put", SCHEME_HTTPS, "most.test", 443, "/", VERDICT_DENY, END_HOST_DENIED, "deny-put", NULL },
+    { "coder", "pUT", SCHEME_HTTPS, "most.test", 443, "/", VERDICT_DENY, END_HOST_DENIED, "deny-put", NULL },
     { "coder", "GETX", SCHEME_HTTPS, "api.test", 443, "/v1/x", VERDICT_DENY, END_METHOD_DENIED, NULL, "api" },
     /* path */
     { "coder", "GET", SCHEME_HTTPS, "api.test", 443, "/repos/acme/x", VERDICT_ALLOW, END_OK, "api", NULL },
