@@ -89,7 +89,8 @@ void audit_print_doc(FILE *out)
     for (unsigned t = EVENT_NONE + 1; t < EVENT_TYPE_COUNT; t++)
         fprintf(out, "%s `%s`", t > EVENT_NONE + 1 ? "," : "", event_type_name((enum event_type)t));
     fputs(
-        ". Every `open` and `close` has `rule` (or null) and `credentials` (or []), every `close` also `findings`.\n\n"
+        ". Every `open` and `close` has `rule` (or null) and `credentials` (or []), every `close` also `findings`; a `conn` and a "
+        "`dns` say `rule` (or null). `agent` is null where nobody was recognised. What else is not known has no field.\n\n"
         "## Fields, in their order in the line\n\n| field | kind | most bytes | what it says |\n|---|---|---|---|\n",
         out);
     for (unsigned f = FIELD_NONE + 1; f < FIELD_COUNT_OF; f++) {

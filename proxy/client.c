@@ -3,6 +3,7 @@
  * The connection itself: bytes in and out, TLS, deadlines, the end. What the bytes mean is client_h1.c. */
 #include "proxy/client.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "proxy/record.h"
 
@@ -14,6 +15,7 @@
 #include <netinet/tcp.h>
 
 enum { READ_BYTES = 32 * 1024, /* at least, a read */
+       IN_MAX = 2 * 1024 * 1024, /* more than limits.pipelined_bytes can be, and a read */
        OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, READS_PER_ROUND = 16 };
 
 /* --- the end --- */
@@ -28,6 +30,17 @@ static void bury(struct corpse *corpse)
     free(c);
 }
 
+/* The rule that opened the tunnel, or that refuses its host. */
+static struct str rule_of_tunnel(const struct client *c)
+{
+    const struct agent *agent = c->tunnel ? policy_agent(c->view->policy, str_c(c->agent_name)) : NULL;
+    struct verdict v = { 0 };
+    if (!agent)
+        return STR_NONE;
+    policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), &v);
+    return v.rule ? v.rule->name : STR_NONE;
+}
+
 static void tell_log(struct client *c, const char *end, enum end code, const char *hint)
 {
     if (c->made_exchange || !end)
@@ -39,6 +52,7 @@ static void tell_log(struct client *c, const char *end, enum end code, const cha
         .host = c->tunnel ? host_str(&c->host) : STR_NONE,
         .port = c->port,
         .sni = c->tls.name_mismatch ? str_c(c->tls.sni) : STR_NONE,
+        .rule = rule_of_tunnel(c),
         .verdict = code == END_UNSET && !c->refused_host ? "allow" : "deny",
         .code = code == END_UNSET && c->refused_host ? END_HOST_DENIED : code,
         .end = end,
@@ -91,8 +105,11 @@ void client_drain(struct client *c)
 {
     c->close_after = true;
     bool idle = (c->state == CLIENT_PROXY || c->state == CLIENT_HEAD || c->state == CLIENT_TUNNEL) && !buf_size(&c->in);
-    if (idle)
-        client_linger(c);
+    if (!idle)
+        return;
+    tell_log(c, "draining", END_UNSET, "the proxy is shutting down");
+    c->made_exchange = true; /* said */
+    client_linger(c);
 }
 
 /* --- deadlines --- */
@@ -149,7 +166,7 @@ static void on_timer(struct timer *t)
         return;
     }
     bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
-    client_close(c, quiet ? NULL : "timeout", END_UNSET, NULL);
+    client_close(c, quiet ? NULL : c->w->draining ? "draining" : "timeout", END_UNSET, NULL);
 }
 
 /* --- bytes out --- */
@@ -325,7 +342,7 @@ static enum io read_some(struct client *c)
     size_t n;
     worker_lend(c->w, &c->in);
     char *p = buf_reserve(&c->in, READ_BYTES);
-    enum io io = p ? stream_read(&c->stream, p, c->in.cap - c->in.tail, &n) : IO_AGAIN;
+    enum io io = p ? stream_read(&c->stream, p, c->in.cap - c->in.tail, &n) : IO_ERROR;
     if (io == IO_OK)
         buf_wrote(&c->in, n);
     return io;
@@ -567,7 +584,7 @@ void client_new(struct worker *w, struct listener *l, int fd)
     l->refs++;
     c->view = view_ref(w->view);
     stream_init(&c->stream, fd);
-    buf_init(&c->in, 1024 * 1024);
+    buf_init(&c->in, IN_MAX);
     buf_init(&c->out, OUT_MAX);
     event_id_new(c->conn_id);
     c->timer.cb = on_timer;

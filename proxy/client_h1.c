@@ -380,12 +380,14 @@ static void proxy_request(struct client *c, const struct h1_head *h)
     const struct agent *agent = NULL;
     c->agent_name[0] = 0;
     enum identify_result who = client_identify(c, h, &agent);
+    /* Whoever it was: where it wanted to go is worth a line in the log. */
+    bool named = connect && authority_parse(h->target, 0, &c->host, &c->port, NULL) == 0;
     if (who != IDENTIFY_OK) {
-        connect_refuse(c, h, END_UNKNOWN_AGENT, who == IDENTIFY_LOGIN ? "log in" : NULL, NULL, false);
+        connect_refuse(c, h, END_UNKNOWN_AGENT, who == IDENTIFY_LOGIN ? "log in" : NULL, NULL, named);
         return;
     }
     if (!count_connection(c)) {
-        connect_refuse(c, h, END_RATE_LIMITED, "the agent has limits.connections_per_agent connections open", NULL, false);
+        connect_refuse(c, h, END_RATE_LIMITED, "the agent has limits.connections_per_agent connections open", NULL, named);
         return;
     }
     if (connect)

@@ -97,24 +97,38 @@ static void put_word(struct exchange *x, struct event *e, enum event_field id, s
     buf_done(&plain);
 }
 
+/* What is not known has no field: an empty text would be a value of its own to whoever reads the log. */
+static void put_known(struct event *e, enum event_field id, struct str text)
+{
+    if (text.n)
+        event_put_str(e, id, text);
+}
+
+/* Of these two a reader counts on the field: null says that there is none. */
+static void put_or_null(struct event *e, enum event_field id, struct str text)
+{
+    if (text.n)
+        event_put_str(e, id, text);
+    else
+        event_put_null(e, id);
+}
+
 static void put_shared(struct exchange *x, struct event *e)
 {
-    event_put_str(e, FIELD_AGENT, str_c(x->agent_name));
+    put_or_null(e, FIELD_AGENT, str_c(x->agent_name));
     event_put_str(e, FIELD_CLIENT, str_c(x->client_addr));
     event_put_str(e, FIELD_CONN_ID, str_c(x->conn_id));
     event_put_str(e, FIELD_REQUEST_ID, str_c(x->request_id));
-    put_word(x, e, FIELD_METHOD, x->req.method);
-    event_put_str(e, FIELD_SCHEME, str_c(scheme_name(x->scheme)));
+    if (x->req.method.n)
+        put_word(x, e, FIELD_METHOD, x->req.method);
+    put_known(e, FIELD_SCHEME, str_c(scheme_name(x->scheme)));
     if (!x->bad_target) {
         put_word(x, e, FIELD_HOST, host_str(&x->host));
         event_put_u64(e, FIELD_PORT, x->port);
     }
     if (x->req.target.p)
         put_path(x, e);
-    if (x->verdict.rule)
-        event_put_str(e, FIELD_RULE, x->verdict.rule->name);
-    else
-        event_put_null(e, FIELD_RULE);
+    put_or_null(e, FIELD_RULE, x->verdict.rule ? x->verdict.rule->name : STR_NONE);
 }
 
 /* Did the request itself, or what the rules make of it, lead to this end? Else something failed that had been allowed. */
@@ -224,7 +238,8 @@ void record_close(struct exchange *x)
         put_shared(x, &ev);
         put_credentials(x, &ev);
     }
-    event_put_str(&ev, FIELD_HTTP_VERSION, str_c(x->req.version));
+    if (x->req.method.n) /* else its first line could not be read */
+        put_known(&ev, FIELD_HTTP_VERSION, str_c(x->req.version));
     event_put_str(&ev, FIELD_VERDICT, str_c(verdict));
     enum end code = x->end != END_OK ? x->end : x->verdict.kind == VERDICT_OBSERVE ? x->verdict.code : END_OK;
     if (code != END_OK) {
@@ -271,11 +286,12 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
     if (!listed && x->nfindings < sizeof x->findings / sizeof *x->findings)
         x->findings[x->nfindings++] = cls;
     event_init(&ev, EVENT_FINDING);
-    event_put_str(&ev, FIELD_AGENT, str_c(x->agent_name));
+    put_or_null(&ev, FIELD_AGENT, str_c(x->agent_name));
     event_put_str(&ev, FIELD_CLIENT, str_c(x->client_addr));
     event_put_str(&ev, FIELD_CONN_ID, str_c(x->conn_id));
     event_put_str(&ev, FIELD_REQUEST_ID, str_c(x->request_id));
-    put_word(x, &ev, FIELD_METHOD, x->req.method);
+    if (x->req.method.n)
+        put_word(x, &ev, FIELD_METHOD, x->req.method);
     if (!x->bad_target) {
         put_word(x, &ev, FIELD_HOST, host_str(&x->host));
         event_put_u64(&ev, FIELD_PORT, x->port);
@@ -313,7 +329,7 @@ void record_conn(struct worker *w, const struct record_conn *c)
         return;
     }
     event_init(&ev, EVENT_CONN);
-    event_put_str(&ev, FIELD_AGENT, c->agent);
+    put_or_null(&ev, FIELD_AGENT, c->agent);
     event_put_str(&ev, FIELD_CLIENT, c->client);
     event_put_str(&ev, FIELD_CONN_ID, c->conn_id);
     if (c->host.n) {
@@ -322,8 +338,7 @@ void record_conn(struct worker *w, const struct record_conn *c)
     }
     if (c->sni.n)
         event_put_str(&ev, FIELD_SNI, c->sni);
-    if (c->rule.n)
-        event_put_str(&ev, FIELD_RULE, c->rule);
+    put_or_null(&ev, FIELD_RULE, c->rule);
     event_put_str(&ev, FIELD_VERDICT, str_c(c->verdict));
     if (c->code != END_UNSET && c->code != END_OK)
         event_put_str(&ev, FIELD_CODE, str_c(end_code(c->code)));
@@ -338,7 +353,7 @@ static bool on_counted(void *ctx, const struct agent_state *a, const struct agen
 {
     struct worker *w = ctx;
     event_init(&ev, c == &a->conns ? EVENT_CONN : EVENT_CLOSE);
-    event_put_str(&ev, FIELD_AGENT, str_of(a->name, a->name_n));
+    put_or_null(&ev, FIELD_AGENT, str_of(a->name, a->name_n));
     if (c->host[0])
         event_put_str(&ev, FIELD_HOST, str_c(c->host));
     event_put_str(&ev, FIELD_VERDICT, str_c(c->verdict));

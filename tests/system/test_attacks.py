@@ -218,9 +218,9 @@ def asked_as(lab, logins=(), source="127.0.0.1", sock=None):
     m = read_response(c)
     c.close()
     e = lab.event(lambda e: True, after=mark)
-    assert (m.status == 200) == (e["agent"] != ""), (m, e)
+    assert (m.status == 200) == (e["agent"] is not None), (m, e)
     assert m.status == 200 or m.code == "unknown_agent" and m.status == (407 if m.get("proxy-authenticate") else 403), m
-    return e["agent"]
+    return e["agent"] or ""
 
 
 def test_identities():
