@@ -145,7 +145,7 @@ void worker_free(struct worker **wp)
         return;
     listener_drop_all(w);
     while (w->clients)
-        client_close(w->clients, NULL, END_UNSET, NULL);
+        client_close(w->clients, "draining", END_UNSET, "the proxy ended");
     if (w->pool)
         pool_free(&w->pool);
     task_cancel(&w->burial);
