@@ -16,7 +16,6 @@
 
 enum { READ_BYTES = 32 * 1024, /* at least, a read */
        IN_MAX = 2 * 1024 * 1024, /* more than limits.pipelined_bytes can be, and a read */
-       IN_MAX = 2 * 1024 * 1024, /* more than limits.pipelined_bytes can be, and a read */
        OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, READS_PER_ROUND = 16 };
 
 /* --- the end --- */
