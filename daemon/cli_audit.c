@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "audit/checkpoint.h"
 #include "audit/verify.h"
+#include "base/json.h"
 #include "daemon/cli.h"
 #include "daemon/files.h"
 
@@ -14,6 +15,17 @@ static void on_signal(int signum)
 {
     (void)signum;
     stop = true;
+}
+
+static void print_json(const struct verify_result *v)
+{
+    struct buf why;
+    buf_init(&why, 8192);
+    json_put_str_or_null(&why, v->ok ? STR_NONE : str_c(v->bad_where));
+    printf("{\"ok\":%s,\"lines\":%llu,\"checkpoints\":%llu,\"segments\":%llu,\"bad_seq\":%llu,\"why\":%.*s}\n",
+           v->ok ? "true" : "false", (unsigned long long)v->lines, (unsigned long long)v->checkpoints,
+           (unsigned long long)v->segments, (unsigned long long)v->bad_seq, STR_ARG(buf_str(&why)));
+    buf_done(&why);
 }
 
 int cli_audit_verify(const struct cli *cli)
@@ -32,9 +44,7 @@ int cli_audit_verify(const struct cli *cli)
     if (audit_verify(dir, anchor, pub, &v, &err))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     else if (cli->json)
-        printf("{\"ok\":%s,\"lines\":%llu,\"checkpoints\":%llu,\"segments\":%llu,\"bad_seq\":%llu}\n",
-               v.ok ? "true" : "false", (unsigned long long)v.lines, (unsigned long long)v.checkpoints,
-               (unsigned long long)v.segments, (unsigned long long)v.bad_seq);
+        print_json(&v);
     else if (v.ok)
         printf("%s: %llu lines in %llu segments, %llu checkpoints: the chain is whole\n", dir,
                (unsigned long long)v.lines, (unsigned long long)v.segments, (unsigned long long)v.checkpoints);

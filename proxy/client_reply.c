@@ -199,20 +199,27 @@ void client_refuse(struct client *c, struct exchange *x, enum end end)
 
 static void put_pac(const struct client *c, const struct h1_head *h, struct buf *out)
 {
-    /* The address that the client itself used for us is the one that works for it. */
+    /* The address that the client itself used for us is the one that works for it, unless the agent's is written down. */
     struct str at = h->host >= 0 ? h->fields[h->host].f.value : STR_NONE;
+    bool tls = c->listener->kind == LISTENER_TLS;
+    uint16_t port = 0, dflt = tls ? 443 : 80;
     struct host host;
-    uint16_t port = 0;
     for (size_t i = 0; i < c->view->config->nagents; i++) {
         const struct agent *a = &c->view->config->agents[i];
-        if (a->advertise_proxy.n && str_eq(a->name, str_c(c->agent_name)))
-            at = a->advertise_proxy;
+        if (!a->advertise_proxy.n || !str_eq(a->name, str_c(c->agent_name)))
+            continue;
+        at = a->advertise_proxy;
+        tls = str_starts(at, STR("https://"));
+        if (tls || str_starts(at, STR("http://")))
+            at = str_from(at, tls ? 8 : 7);
+        while (str_ends(at, STR("/")))
+            at.n--;
+        dflt = 3128;
     }
-    if (str_starts(at, STR("http://")))
-        at = str_from(at, 7);
-    bool known = at.p && authority_parse(at, 3128, &host, &port, NULL) == 0;
+    bool known = at.p && authority_parse(at, dflt, &host, &port, NULL) == 0;
     buf_put(out, STR("function FindProxyForURL(url, host) {\n  if (host == \"localhost\" || host == \"127.0.0.1\" || host == \"::1\") return \"DIRECT\";\n"
-                     "  return \"PROXY "));
+                     "  return \""));
+    buf_put(out, tls ? STR("HTTPS ") : STR("PROXY "));
     if (known)
         authority_put(out, &host, port, 0);
     else

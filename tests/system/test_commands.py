@@ -175,6 +175,14 @@ def test_check():
         assert len(lines) == 2, r.err  # every error, not the first
         open(f.file, "w").close()
         assert sh("check", "-c", f.file).returncode == NO  # readable, and not a configuration
+    for year, warnings in (("2001", 1), ("9001", 0)):
+        with Folder() as f:
+            text = open(f.file).read().replace("action: allow", f"action: allow, expires: {year}-01-01T00:00:00Z", 1)
+            assert year in text
+            with open(f.file, "w") as out:
+                out.write(text)
+            r = sh("check", "-c", f.file)
+            assert r.returncode == OK and r.err.count("warning: ") == r.err.count("which has expired") == warnings, r.err
     r = sh("check", "-c", "/nonexistent.yaml")
     assert r.returncode == UNREADABLE and "/nonexistent.yaml" in r.err
 
@@ -454,9 +462,12 @@ def test_audit_verify_and_tail():
             s.write(data.replace(b"started", b"startEd", 1))
         r = sh("audit", "verify", "-c", f.file)
         assert r.returncode == NO and "not whole" in r.err, r.err
+        d = json.loads(sh("audit", "verify", "--json", "-c", f.file).out)
+        assert d["ok"] is False and d["bad_seq"] and d["why"] in r.err, d
         with open(seg, "r+b") as s:
             s.write(data)
-        assert sh("audit", "verify", "-c", f.file).returncode == OK
+        d = json.loads(sh("audit", "verify", "--json", "-c", f.file).out)
+        assert d["ok"] is True and d["why"] is None, d
 
 
 def test_ordinary_user():

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 
-from lab import Client, Closed, Skip, always, answer, main, read_body, read_head, read_request, read_response, say, wait_for, echo
+from lab import Client, Closed, Lab, Skip, always, answer, main, read_body, read_head, read_request, read_response, say, wait_for, echo
 
 
 def test_keep_alive(lab):
@@ -686,7 +686,16 @@ def test_the_proxy_port_answers_for_itself(lab):
     m = c.ask(target="/ca.pem", host=f"127.0.0.1:{lab.port}")
     with open(lab.path("outgate-ca.pem"), "rb") as f:
         assert m.status == 200 and m.body.strip() == f.read().strip()
-    assert b"FindProxyForURL" in c.ask(target="/proxy.pac", host=f"127.0.0.1:{lab.port}").body
+    for host, said in ((f"127.0.0.1:{lab.port}", f"PROXY 127.0.0.1:{lab.port}"), ("proxy.test", "PROXY proxy.test:80")):
+        assert f'return "{said}";'.encode() in c.ask(target="/proxy.pac", host=host).body, said
+
+
+def test_the_pac_says_what_is_advertised():
+    for url, said in (("http://proxy.test:8080/", "PROXY proxy.test:8080"), ("https://proxy.test", "HTTPS proxy.test:3128")):
+        agents = f"  - {{name: coder, identify: [{{source: 127.0.0.1/32}}], advertise: {{proxy: '{url}'}}}}\n"
+        with Lab(agents=agents) as lab:
+            body = lab.proxy().ask(target="/proxy.pac", host=f"127.0.0.1:{lab.port}").body
+            assert f'return "{said}";'.encode() in body, body
 
 
 def test_one_open_and_one_close_for_each_exchange(lab):
