@@ -51,6 +51,7 @@ struct sidecar {
     LIST_ENTRY(sidecar) in_hub;
     struct sidecar_options options; /* its strings are below */
     char *name;
+    uint64_t number; /* in its hub: libcurl's name for its connections, see set_options */
     struct sockaddr_un addr;
     struct calls queue;
     size_t nqueue, nrunning;
@@ -60,6 +61,7 @@ struct sidecar_hub {
     struct loop *loop;
     CURLM *multi;
     struct curl_slist *headers;
+    uint64_t last_number;
     struct timer timer;
     struct task done_task;
     struct calls running, done;
@@ -283,7 +285,8 @@ struct sidecar_hub *sidecar_hub_new(struct loop *l, struct err *err)
         err_set(err, "the sidecar client cannot start: no memory");
         return NULL;
     }
-    static const char *const lines[] = { "Content-Type: application/json", "Accept: application/json", "Expect:" };
+    static const char *const lines[] = { "Host: localhost", "Content-Type: application/json",
+                                         "Accept: application/json", "Expect:" };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct curl_slist *list = curl_slist_append(h->headers, lines[i]);
         if (list)
@@ -387,6 +390,7 @@ struct sidecar *sidecar_new(struct sidecar_hub *h, const struct sidecar_options 
     s->options.name = str_c(s->name);
     s->options.socket = str_c(s->addr.sun_path);
     s->refs = 1;
+    s->number = ++h->last_number;
     s->hub = h;
     TAILQ_INIT(&s->queue);
     LIST_INSERT_HEAD(&h->sidecars, s, in_hub);
@@ -504,9 +508,11 @@ static int set_options(struct sidecar_call *c, uint64_t timeout_ms)
 {
     const struct sidecar *s = c->sidecar;
     CURL *e = c->easy;
-    char url[64 + LEASE_ID_MAX];
-    snprintf(url, sizeof url, "http://localhost/v1/lease%s%s", c->is_delete ? "/" : "",
-             c->is_delete ? c->lease_id : "");
+    char url[96 + LEASE_ID_MAX];
+    /* A host of its own, which nobody resolves and the Host field does not show: libcurl must not take a connection
+     * whose peer was looked at under another sidecar's rule (the same path with another peer_uid, after a reload). */
+    snprintf(url, sizeof url, "http://sidecar-%llu.invalid/v1/lease%s%s", (unsigned long long)s->number,
+             c->is_delete ? "/" : "", c->is_delete ? c->lease_id : "");
     CURLcode r = curl_easy_setopt(e, CURLOPT_URL, url);
     r |= curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, s->addr.sun_path);
     r |= curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http");

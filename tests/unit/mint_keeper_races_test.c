@@ -159,6 +159,31 @@ static void test_strangers(void **state)
     assert_false(R.workers[1].closed);
 }
 
+/* A connection to the sidecar that is kept was looked at under the rule of then: after a reload that expects another
+ * user there, it is not used. */
+static void test_peer_rule_changes(void **state)
+{
+    (void)state;
+    char rule[48];
+    assert_int_equal(rig_ask(&R, 0, &(struct rig_ask) { 0 }).end, END_OK);
+    unsigned connections = R.sidecar.connections;
+    assert_int_equal(rig_ask(&R, 0, &(struct rig_ask) { .host = "git.test" }).end, END_OK);
+    assert_int_equal(R.sidecar.connections, connections); /* it is kept */
+    snprintf(rule, sizeof rule, ", peer_uid: %u", (unsigned)getuid() + 1);
+    struct policy *other = rig_policy(&R, "", rule, "");
+    keeper_set_policy(R.keeper, other, STR_NONE);
+    struct rig_seen a = rig_ask(&R, 0, &(struct rig_ask) { .host = "x.wild.test" });
+    assert_int_equal(a.end, END_CREDENTIAL_UNAVAILABLE);
+    assert_non_null(strstr(a.why, "another user"));
+    policy_unref(&other);
+    rig_pass(&R, 10100); /* the control */
+    snprintf(rule, sizeof rule, ", peer_uid: %u", (unsigned)getuid());
+    struct policy *ours = rig_policy(&R, "", rule, "");
+    keeper_set_policy(R.keeper, ours, STR_NONE);
+    assert_int_equal(rig_ask(&R, 0, &(struct rig_ask) { .host = "y.wild.test" }).end, END_OK);
+    policy_unref(&ours);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -168,6 +193,7 @@ int main(void)
         T(test_many_revoked_in_flight),
         T(test_watch_unrecorded),
         T(test_strangers),
+        T(test_peer_rule_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
