@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """docs/CONFIG.md and docs/AUDIT-LOG.md are what the program prints from its tables (--write puts them there), and every command of the
-program stands in its manual page and its completion."""
+program, with each of its options, stands in its manual page and its completion."""
 import os
 import re
 import subprocess
@@ -42,6 +42,10 @@ def main():
                 faults.append(f"docs/outgate.1 does not name `outgate {m.group(1)}`")
             if not re.search(rf"\b{word}\b", completion):
                 faults.append(f"deploy/outgate.bash-completion does not name `outgate {m.group(1)}`")
+        for option in re.findall(r"^  .*?(--[a-z]+)", printed(*m.group(1).split(), "--help"), re.M):
+            for where, text in (("docs/outgate.1", manual), ("deploy/outgate.bash-completion", completion)):
+                if not re.search(rf"{option}\b", text):
+                    faults.append(f"{where} does not name {option} (of `outgate {m.group(1)}`)")
     return tree.end("generated", faults, looked_at)
 
 
