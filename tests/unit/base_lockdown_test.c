@@ -306,8 +306,9 @@ static int child(int (*deed)(void), bool filter, unsigned allow)
         }
         _exit(deed() ? 1 : 0);
     }
-    int status;
-    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    int status = 0;
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
     close(listener);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
