@@ -46,10 +46,8 @@ static int ca_on_message(struct role *r, struct role_msg *m)
     if (m->type == ROLE_CHANNEL && m->kind == ROLE_KIND_WORKER) {
         int fd = m->fds[0];
         m->fds[0] = -1;
-        if (signer_add_worker(ca->signer, m->index, fd, ca->rate, &err)) {
+        if (signer_add_worker(ca->signer, m->index, fd, ca->rate, &err)) /* it takes fd, also then */
             log_error("worker %u: %s", m->index, err.text);
-            close(fd);
-        }
         return 0;
     }
     if (m->type == ROLE_TUNE && tune_parse(m->text, &t) == 0) {

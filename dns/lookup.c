@@ -26,7 +26,7 @@ struct side {
 struct lookup {
     struct lookups *owner;
     struct lookup *chain;
-    uint64_t hash, started_us;
+    uint64_t hash, started_us, servers; /* servers: which ones were asked, as counted in the owner */
     struct asker *asker;
     struct side sides[FAMILIES];
     struct lookup_wait *waits;
@@ -41,8 +41,8 @@ struct lookups {
     struct upstream *upstream;
     struct cache *cache;
     const struct own_addresses *own;
-    uint64_t ttl_max_ms;
-    struct answer_set *oom; /* stands in where there is no memory for a real one */
+    uint64_t ttl_max_ms, servers; /* servers: how often they changed */
+    struct answer_set *oom;       /* stands in where there is no memory for a real one */
     struct lookup *flights[FLIGHT_SLOTS];
 };
 
@@ -115,6 +115,7 @@ void lookups_free(struct lookups **lp)
 void lookups_set_servers(struct lookups *l, const struct dns_server *v, size_t n)
 {
     upstream_set_servers(l->upstream, v, n);
+    l->servers++; /* what is under way to the ones of before is not kept either */
     cache_flush(l->cache);
 }
 
@@ -216,7 +217,7 @@ static void on_answer(void *ctx, enum upstream_result r, const struct wire_answe
         if (record(side, s, a) < 0) {
             answer_set_unref(&s);
             s = answer_set_new(ANSWER_UNAUDITED, NULL, 0);
-        } else {
+        } else if (k->servers == l->servers) {
             cache_put(l->cache, str_of(k->name, k->n), side->family, s);
         }
     }
@@ -234,7 +235,7 @@ static void on_answer(void *ctx, enum upstream_result r, const struct wire_answe
 static struct lookup **flight(struct lookups *l, struct str name, uint64_t hash)
 {
     struct lookup **at = &l->flights[hash & (FLIGHT_SLOTS - 1)];
-    while (*at && !((*at)->hash == hash && str_eq(str_of((*at)->name, (*at)->n), name)))
+    while (*at && !((*at)->hash == hash && (*at)->servers == l->servers && str_eq(str_of((*at)->name, (*at)->n), name)))
         at = &(*at)->chain;
     return at;
 }
@@ -260,6 +261,7 @@ static struct lookup *start(struct lookups *l, struct str name, uint64_t hash, s
         return NULL;
     k->owner = l;
     k->hash = hash;
+    k->servers = l->servers;
     k->started_us = clock_mono_us();
     k->asker = asker_ref(asker);
     k->n = (uint8_t)name.n;

@@ -528,6 +528,36 @@ static void test_reload(void **state)
     lab_stop(&lab);
 }
 
+/* A question to the servers of before is under way when the servers change: who waits gets its answer, the cache does
+ * not. */
+static void test_servers_change_under_way(void **state)
+{
+    (void)state;
+    struct lab lab;
+    struct lab_result first;
+    struct lab_dial d = { .host = "x.a.test", .rule = "web" };
+    START(&lab, good);
+    lab_begin(&lab, &d, &first);
+    while (lab.servers[0].asked < 2)
+        loop_run_once(lab.loop, 100);
+    char yaml[8192], text[4096] = "";
+    lab_expand(&lab, rules, text);
+    lab_scheme = "tcp://";
+    lab_yaml(&lab, yaml, "", text);
+    lab_scheme = "";
+    struct policy *p = lab_policy(yaml);
+    resolver_set_policy(lab.resolver, p, STR_NONE);
+    policy_unref(&p);
+    lab_run(&lab, &first, 15000);
+    assert_int_equal(first.end, END_OK);
+    close(first.fd);
+    assert_int_equal(lab_dial(&lab, &d).end, END_OK);
+    assert_int_equal(lab.servers[0].asked_tcp, 2);
+    assert_int_equal(lab_dial(&lab, &d).end, END_OK); /* the control: what the new ones say is kept */
+    assert_int_equal(lab.servers[0].asked_tcp, 2);
+    lab_stop(&lab);
+}
+
 /* Observe mode: what rules would refuse passes, with the guard still in place. */
 static void test_observe(void **state)
 {
@@ -706,6 +736,7 @@ int main(void)
         cmocka_unit_test(test_audit_unavailable),
         cmocka_unit_test(test_aggregates),
         cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_servers_change_under_way),
         cmocka_unit_test(test_observe),
         cmocka_unit_test(test_parent),
         cmocka_unit_test(test_tcp_upstream),
