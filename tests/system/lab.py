@@ -470,6 +470,10 @@ class Origin:
         return self
 
     def close(self):
+        # Wakes the thread in accept(). Closing alone leaves it there, and a signal makes the kernel call accept again with the
+        # descriptor's number, which may be the next origin's by then: its connections would be served with our certificate.
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
         self.sock.close()
 
     @property
