@@ -310,6 +310,19 @@ int cli_policy(const struct cli *cli, struct gather *g)
     return r;
 }
 
+static int no_such_agent(const struct cli *cli, const struct gather *g)
+{
+    const struct config *c = g->config;
+    struct buf names;
+    buf_init(&names, 256); /* more than that is not worth reading */
+    for (size_t i = 0; i < c->nagents; i++)
+        if (buf_putf(&names, "%s%.*s", i ? ", " : "", STR_ARG(c->agents[i].name)))
+            break;
+    int r = cli_fail(CLI_NO, "%s has no agent '%s', but these: %.*s", g->file, cli->agent, STR_ARG(buf_str(&names)));
+    buf_done(&names);
+    return r;
+}
+
 int cli_agent(const struct cli *cli, const struct gather *g, const struct agent **ret)
 {
     const struct config *c = g->config;
@@ -320,5 +333,5 @@ int cli_agent(const struct cli *cli, const struct gather *g, const struct agent 
     if (!cli->agent)
         return cli_fail(CLI_USAGE, "the configuration has %zu agents: say which with --agent", c->nagents);
     *ret = policy_agent(g->policy, str_c(cli->agent));
-    return *ret ? 0 : cli_fail(CLI_NO, "%s has no agent '%s'", g->file, cli->agent);
+    return *ret ? 0 : no_such_agent(cli, g);
 }

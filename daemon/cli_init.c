@@ -15,6 +15,7 @@ static const char first_config[] =
     "# Outgate. `outgate check -c outgate.yaml` reports mistakes; relative paths are relative to this file.\n"
     "version: 1\n"
     "state_dir: state\n"
+    "%s"
     "listen:\n"
     "  proxy: [127.0.0.1:3128]\n"
     "agents:\n"
@@ -41,6 +42,14 @@ static const char first_config[] =
     "#    slots: [\"header:authorization\", \"basic:password\"]\n"
     "#    env: GITHUB_TOKEN\n"
     "#    source: {env: GITHUB_TOKEN}     # read by `outgate serve`; or {file: PATH}, {exec: [CMD]}, {sidecar: NAME}\n";
+
+/* An ordinary user without a session has no folder for the sockets: they go next to the file. */
+static char *first_text(void)
+{
+    const char *xdg = getenv("XDG_RUNTIME_DIR");
+    bool session = geteuid() == 0 || (xdg && xdg[0] == '/');
+    return z_printf(first_config, session ? "" : "runtime_dir: run\n");
+}
 
 static int make_folders(const char *dir, struct err *err)
 {
@@ -76,16 +85,19 @@ int cli_init(const struct cli *cli)
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool kept = access(config, F_OK) == 0;
     int r = fd < 0 ? err_set_errno(&err, "%s", dir) : 0;
-    if (r == 0 && !kept)
-        r = file_create_at(fd, "outgate.yaml", str_c(first_config), 0644, (uid_t)-1, (gid_t)-1, &err);
+    if (r == 0 && !kept) {
+        char *text = first_text();
+        r = file_create_at(fd, "outgate.yaml", str_c(text), 0644, (uid_t)-1, (gid_t)-1, &err);
+        free(text);
+    }
     if (fd >= 0)
         close(fd);
     if (r == 0)
-        printf("%s %s, and a CA of its own in %s/state. Next:\n"
+        printf("%s %s, and %sa CA of its own in %s/state. Next:\n"
                "  outgate check -c %s\n"
                "  outgate serve -c %s\n"
                "  outgate run -c %s --agent coder -- curl -sS https://example.com/\n",
-               kept ? "Kept" : "Made", config, dir, config, config, config);
+               kept ? "Kept" : "Made", config, kept ? "made " : "", dir, config, config, config);
     free(config);
     return r ? cli_fail(CLI_UNREADABLE, "%s", err.text) : CLI_OK;
 }

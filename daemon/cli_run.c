@@ -163,8 +163,8 @@ static int run(const struct cli *cli, const struct agent_view *v, const char *ru
             return r;
     }
     fprintf(stderr,
-            "outgate: run: without --sandbox there is no boundary: the command can leave around the proxy and can read "
-            "what this user can read\n");
+            "outgate: run: this is no boundary: the command can leave around the proxy and can read what this user can "
+            "read\n");
     int status = run_command(cli, environment(v));
     if (server)
         stop_server(server);

@@ -28,7 +28,16 @@ static int bind_inet(const struct config_listener *l, struct err *err)
     if (sa.ss_family == AF_INET6) /* [::] and 0.0.0.0 may both be listed */
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     if (bind(fd, (struct sockaddr *)&sa, n) || listen(fd, BACKLOG)) {
-        err_set_errno(err, "listen.proxy: %.*s: cannot listen", STR_ARG(l->text));
+        if (errno == EADDRINUSE)
+            err_set(err,
+                    "listen.proxy: %.*s: cannot listen: another process does: stop it (`ss -ltnp` names it), or choose "
+                    "another port",
+                    STR_ARG(l->text));
+        else if (errno == EADDRNOTAVAIL)
+            err_set(err, "listen.proxy: %.*s: cannot listen: no interface has this address (`ip addr` lists them)",
+                    STR_ARG(l->text));
+        else
+            err_set_errno(err, "listen.proxy: %.*s: cannot listen", STR_ARG(l->text));
         close(fd);
         return -1;
     }

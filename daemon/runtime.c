@@ -22,7 +22,8 @@ char *runtime_path(const struct config *config, struct err *err)
     const char *xdg = getenv("XDG_RUNTIME_DIR");
     if (!xdg || xdg[0] != '/') {
         err_set(err,
-                "XDG_RUNTIME_DIR is not set: set runtime_dir in the configuration, or log in as a user with a session");
+                "there is no folder for the sockets, as XDG_RUNTIME_DIR is not set: write `runtime_dir: run` into the "
+                "configuration (a folder next to it), or log in with a session");
         return NULL;
     }
     return z_printf("%s/outgate", xdg);

@@ -81,7 +81,11 @@ static int check_private(int state_fd, const struct private *p, struct err *err)
 {
     struct stat st;
     if (fstatat(state_fd, p->name, &st, AT_SYMLINK_NOFOLLOW))
-        return err_set_errno(err, "state_dir: %s", p->name);
+        return errno == ENOENT ? err_set(err,
+                                         "state_dir: %s is missing: put it back as it was, or make a new state with "
+                                         "`outgate init` (new CA, new placeholders)",
+                                         p->name)
+                               : err_set_errno(err, "state_dir: %s", p->name);
     if ((st.st_mode & S_IFMT) != p->kind)
         return err_set(err, "state_dir: %s: expected a %s of its own, got something else", p->name,
                        p->kind == S_IFDIR ? "folder" : "regular file");

@@ -84,7 +84,7 @@ cleanup() {
         ip link delete "$LINK" 2>/dev/null
         ip netns delete "$NETNS" 2>/dev/null
     fi
-    if [ "$status" -ne 0 ] && [ -n "$DEMO" ] && [ -d "$DEMO" ]; then
+    if [ "$status" -ne 0 ] && [ -n "$DEMO" ] && compgen -G "$DEMO/*.log" >/dev/null; then
         echo "quickstart: the last lines of its logs:" >&2
         tail -n 12 "$DEMO"/*.log >&2 2>/dev/null
     fi
@@ -298,7 +298,7 @@ YAML
 }
 server_ready() {
     kill -0 "$SERVER" 2>/dev/null || die "outgate serve ended"
-    grep -q 'outgate: ready' "$DEMO/serve.log"
+    grep -qs 'outgate: ready' "$DEMO/serve.log"
 }
 
 choose_port() {

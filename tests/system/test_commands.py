@@ -324,6 +324,23 @@ def test_serve_without_ca():
         starts(f)
 
 
+def test_serve_port_in_use():
+    with Folder() as f, socket.create_server(("127.0.0.1", f.port)):
+        assert refused(f, f"127.0.0.1:{f.port}: cannot listen: another process does")
+
+
+def test_serve_key_missing():
+    with Folder() as f:
+        os.unlink(f.path("home", "state", "keys", "install.key"))
+        assert refused(f, "keys/install.key is missing: put it back")
+
+
+def test_no_such_agent():
+    with Folder() as f:
+        r = sh("env", "-c", f.file, "-a", "nobody")
+        assert r.returncode == NO and "has no agent 'nobody', but these: coder" in r.err, r.err
+
+
 def test_serve_refuses_an_open_ca_key():
     with Folder() as f:
         key = f.path("home", "state", "ca", "ca.key")
@@ -487,6 +504,26 @@ def test_ordinary_user():
         assert os.path.exists(exe) and r.returncode == 0, r.stderr
         assert "ordinary user" in r.stderr and "drain 3" in r.stdout and "console token" in r.stderr, r.stderr
         assert {x["uid"] for x in json.load(open(d + "/st"))["roles"]} == {65534}
+    finally:
+        shutil.rmtree(d, ignore_errors=True)
+
+
+def test_ordinary_user_without_a_session():
+    if os.geteuid():
+        raise Skip("needs root to become somebody")
+    if not shutil.which("setpriv"):
+        raise Skip("no setpriv")
+    d = tempfile.mkdtemp(prefix="outgate-user-")
+    try:
+        os.chown(d, 65534, 65534)
+        shutil.copy(EXE, os.path.join(d, "og"))
+        port = L.free_port(["127.0.0.1"])
+        script = f"""cd {d} && ./og init h >/dev/null && sed 's/127.0.0.1:3128/127.0.0.1:{port}/' h/outgate.yaml > h/o.yaml
+        ./og run -c h/o.yaml -- ./og status -c h/o.yaml && sed -i /runtime_dir/d h/o.yaml && ./og status -c h/o.yaml"""
+        r = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script], capture_output=True, text=True, timeout=50,
+                           env={"PATH": os.environ["PATH"]}, start_new_session=True)
+        assert "running" in r.stdout and os.path.isdir(d + "/h/run"), r.stderr
+        assert "write `runtime_dir: run`" in r.stderr, r.stderr
     finally:
         shutil.rmtree(d, ignore_errors=True)
 
