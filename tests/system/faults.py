@@ -2,6 +2,7 @@
 """What the tests of failures share: the roles of a lab's server, load with books about it, the log read as a whole, a sidecar that does
 what it is told. For tests/system/test_*.py."""
 import collections
+import contextlib
 import json
 import os
 import re
@@ -42,6 +43,20 @@ def all_ready(lab):
 
 def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def settled_descriptors(pid):
+    """Their number once it did not change for half a second: what was pooled is closed by then."""
+    seen = {"n": None, "at": 0.0}
+
+    def steady():
+        n = descriptors(pid)
+        if n != seen["n"]:
+            seen.update(n=n, at=time.monotonic())
+        return time.monotonic() - seen["at"] > 0.5
+
+    wait_for(steady, "a steady number of descriptors", 10)
+    return seen["n"]
 
 
 def cpu_seconds(pid):

@@ -231,7 +231,7 @@ def test_dial_without_a_descriptor():
         usual = soft_limit(pid, None)
         lab.open.reset()  # nothing is pooled
         wait_for(lambda: not lab.open.conns, "no connection")
-        base = F.descriptors(pid)
+        base = F.settled_descriptors(pid)
         soft_limit(pid, base)
         for i in range(3):
             m = kept.ask(target=f"/{i}")
