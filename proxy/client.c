@@ -219,7 +219,9 @@ static const char untrusted_hint[] = "the sandbox does not trust Outgate's CA: s
 static void tls_failed(struct client *c, enum io io)
 {
     if (c->tls.name_mismatch) {
-        client_close(c, "sni_mismatch", END_MISDIRECTED, "the TLS server name must be the host of the CONNECT");
+        client_close(c, "sni_mismatch", END_MISDIRECTED,
+                     c->tunnel ? "the TLS server name must be the host of the CONNECT"
+                               : "the client knows the proxy by a name that is not under listen.names");
         return;
     }
     if (c->tls.no_leaf) {
@@ -264,6 +266,17 @@ static void on_leaf(void *ctx)
     loop_defer(c->w->loop, &c->resume);
 }
 
+static void address_reached(const struct client *c, struct host *ret)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    struct ip ip;
+    uint16_t port;
+    char text[46];
+    if (getsockname(c->stream.fd, (struct sockaddr *)&sa, &n) == 0 && ip_from_sockaddr(&sa, &ip, &port) == 0)
+        (void)host_parse(str_c(ip_format(&ip, text)), ret, NULL);
+}
+
 static int start_tls(struct client *c, enum client_state state)
 {
     c->state = state;
@@ -275,6 +288,8 @@ static int start_tls(struct client *c, enum client_state state)
         .resume = on_leaf,
         .ctx = c,
     };
+    if (state == CLIENT_LISTENER_TLS)
+        address_reached(c, &c->tls.reached);
     set_deadline(c);
     SSL *ssl = client_tls_start(c->w->tls, &c->tls);
     if (!ssl)

@@ -69,7 +69,7 @@ static int on_hello(SSL *ssl, int *alert, void *arg)
         str_escape(sni, job->sni, sizeof job->sni);
         /* An address literal is no server name (RFC 6066 3), but clients send it; it must still be the same one. */
         ok = host_parse(sni, &named, NULL) == 0 &&
-             (job->host ? host_eq(&named, job->host) : is_own_name(job->config, &named));
+             (job->host ? host_eq(&named, job->host) : is_own_name(job->config, &named) || host_eq(&named, &job->reached));
     }
     if (!ok) {
         job->name_mismatch = true;
@@ -93,6 +93,15 @@ static int on_hello(SSL *ssl, int *alert, void *arg)
 
 /* --- the leaf --- */
 
+/* A tls: listener and no server name, as from clients that know us by an address: that address, where no other names were asked for. */
+static struct str own_name(const struct client_tls_job *job)
+{
+    struct str reached = host_str(&job->reached);
+    if (reached.n && (!job->config->nlisten_names || is_own_name(job->config, &job->reached)))
+        return reached;
+    return job->config->nlisten_names ? job->config->listen_names[0] : STR("localhost");
+}
+
 static void on_leaf(void *ctx, X509 *cert)
 {
     struct client_tls_job *job = ctx;
@@ -112,10 +121,9 @@ static int on_cert(SSL *ssl, void *arg)
         return -1;
     const struct host *h = job->host;
     struct host own;
-    if (!h) { /* a tls: listener: the name the client used, or the first of ours */
+    if (!h) { /* a tls: listener: the name the client used, or one of ours */
         const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-        struct str want = name ? str_c(name) : job->config->nlisten_names ? job->config->listen_names[0] : STR("localhost");
-        if (host_parse(want, &own, NULL))
+        if (host_parse(name ? str_c(name) : own_name(job), &own, NULL))
             return 0;
         h = &own;
     }

@@ -26,6 +26,7 @@ struct client_tls_job {
     const struct host *host;  /* NULL: a tls: listener, any of `names` */
     struct str agent;         /* bound into tickets */
     const struct config *config; /* for listen.names */
+    struct host reached;         /* a tls: listener: the address the client came to; zero: not known */
     bool refusal;             /* a short-lived leaf will do */
     bool hello;               /* out: a whole ClientHello within limits.hello_bytes came */
     bool name_mismatch;       /* out: the ClientHello named another host */

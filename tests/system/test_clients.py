@@ -88,6 +88,25 @@ def test_curl_uploads(lab):
         assert hashlib.sha256(arrived(lab, f"/u{n}").body).digest() == hashlib.sha256(data).digest(), args
 
 
+def test_curl_through_a_tls_listener():
+    """TLS to us and TLS in it, with the login that needs it; the URL that is printed is one that the certificate stands for."""
+    curl = tool("curl")
+    lab = Lab(start=False, agents="  - {name: coder, identify: [{login: {user: coder, token_file: coder.token}}]}\n")
+    config = lab.config
+    lab.config = lambda: config().replace(f"proxy: [127.0.0.1:{lab.port}]", f"proxy: ['tls:127.0.0.1:{lab.port}']")
+    with lab:
+        with open(lab.path("coder.token"), "w") as f:
+            f.write(TOKEN)
+        os.chmod(lab.path("coder.token"), 0o600)
+        s = Session(lab.start())
+        assert s.vars["https_proxy"] == f"https://coder:{TOKEN}@127.0.0.1:{lab.port}"
+        args = ["-sS", "-o", "out", "--proxy-cacert", s.vars["CURL_CA_BUNDLE"], "-H", f"Authorization: Bearer {s.vars['GITHUB_TOKEN']}"]
+        code, _, err = s.run(curl, *args, s.url(path="/t"))
+        assert code == 0 and arrived(lab, "/t"), err
+        code, _, err = s.run(curl, *args, "--proxy", f"https://coder:{TOKEN[::-1]}@127.0.0.1:{lab.port}", s.url(path="/no"))
+        assert code != 0 and "407" in err and not [m for m in lab.api.requests if m.target == "/no"], err
+
+
 def test_curl_follows_a_redirect_to_elsewhere(lab):
     """A13, B17: with --location-trusted the placeholder goes along; it is refused there and never swapped."""
     curl, s = tool("curl"), Session(lab)

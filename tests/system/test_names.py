@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """One canonical name: CONNECT = SNI = Host = absolute-form, by host and port; and what is no host at all."""
+import json
+import socket
 import ssl
 import time
 
-from lab import Client, Closed, Lab, Refused, main, read_response
+from lab import Client, Closed, Conn, Lab, Refused, free_port, main, read_response
 
 
 def make_lab():
@@ -211,6 +213,32 @@ def test_origin_sees_the_one_name(lab):
     lab.get("a.wild.test")
     assert lab.open.snis[-1] == "a.wild.test"
     assert lab.open.last.get("host") == f"a.wild.test:{lab.tls_port}"
+
+
+def test_what_a_tls_listener_is_called():
+    for names, known, unknown in (([], ["127.0.0.1"], "proxy.test"), (["proxy.test"], ["proxy.test"], "localhost"),
+                                  (["proxy.test", "127.0.0.1"], ["proxy.test", "127.0.0.1"], "localhost")):
+        lab = Lab(start=False)
+        port, config = free_port(["127.0.0.1"]), lab.config
+        lab.config = lambda: config().replace(f"[127.0.0.1:{lab.port}]\n", f"['127.0.0.1:{lab.port}', 'tls:127.0.0.1:{port}']\n  names: {json.dumps(names)}\n")
+        with lab.start():
+            env = json.loads(lab.run("env", "-c", lab.path("outgate.yaml"), "--agent", "coder", "--format", "json").stdout)
+            assert env["HTTPS_PROXY"] == f"http://127.0.0.1:{lab.port}", env["HTTPS_PROXY"]
+            for name in known:  # whatever the client calls us, the certificate stands for it
+                c = Conn(socket.create_connection(("127.0.0.1", port), 10)).start_tls(lab.client_context(), name=name)
+                assert c.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") and read_response(c).status == 200
+                c.close()
+            if known[-1] == "127.0.0.1":  # and what is asked through it goes out
+                c = Conn(socket.create_connection(("127.0.0.1", port), 10)).start_tls(lab.client_context(), name="127.0.0.1")
+                c.send(f"GET http://plain.test:{lab.http_port}/t HTTP/1.1\r\nHost: plain.test:{lab.http_port}\r\n\r\n".encode())
+                assert read_response(c).status == 200
+                c.close()
+            try:
+                Conn(socket.create_connection(("127.0.0.1", port), 10)).start_tls(lab.client_context(), name=unknown)
+                raise AssertionError(f"{unknown} is none of {names}")
+            except ssl.SSLError as e:
+                assert "UNRECOGNIZED_NAME" in str(e), e
+            assert "listen.names" in lab.event(lambda e: e.get("sni") == unknown, ("conn",))["hint"]
 
 
 if __name__ == "__main__":
