@@ -278,7 +278,7 @@ void child_start(struct child *c)
     struct err err;
     int fd = -1;
     c->generation++;
-    c->killed = false;
+    c->killed = c->renewed = false;
     c->why[0] = '\0';
     c->answered = false;
     pid_t pid = spawn_role(c->kind, c->index, c->kind == ROLE_KIND_KEEPER ? s->runtime_fd : -1, &fd, &err);
@@ -403,7 +403,7 @@ static void child_ended(struct child *c, int status)
         supervisor_fail(s, "%s: %s", name, how);
         return;
     } else if (s->state == SUP_RUNNING || s->state == SUP_STARTING) {
-        if (outside) {
+        if (outside || c->renewed) {
             c->backoff_ms = BACKOFF_FIRST_MS;
             c->crash_loop = false;
         } else {

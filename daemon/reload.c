@@ -158,8 +158,10 @@ static void send_commit(struct child *c, void *ctx)
         return;
     if (c->snapshot == r->next->number)
         child_send(c, &(struct role_msg) { .type = ROLE_COMMIT, .number = r->next->number });
-    else
-        child_kill(c); /* did not answer, or began on the old one meanwhile */
+    else { /* did not answer, or began on the old one meanwhile */
+        c->renewed = true;
+        child_kill(c);
+    }
 }
 
 static void commit_listeners(struct supervisor *s)

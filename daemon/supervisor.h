@@ -49,6 +49,7 @@ struct child {
     uint64_t started_ms, backoff_ms;
     uint64_t deaths[CRASH_LOOP_DEATHS]; /* when, newest first */
     bool killed;                        /* by us */
+    bool renewed;                       /* by us, at a reload that it did not answer in time: no crash */
     bool crash_loop;
     bool retired;       /* not started again; freed when it ended */
     struct timer timer; /* restart, or the deadline of the start */

@@ -141,6 +141,21 @@ def test_who_reloads():
         lab.close()
 
 
+def test_slow_at_every_reload():
+    """A worker that is too slow for reload after reload is renewed each time; that is no crash loop, and nobody is turned away."""
+    lab = L.Lab(workers=1)
+    try:
+        for i in range(6):
+            worker = F.pid_of(lab, "worker")
+            os.kill(worker, signal.SIGSTOP)
+            assert F.reload(lab).returncode == 0
+            wait_for(lambda: F.pid_of(lab, "worker") not in (0, worker) and F.all_ready(lab), f"another worker ({i})")
+        assert b"crash loop" not in lab.log_bytes()
+        assert F.ask(lab)[0] == 200
+    finally:
+        lab.close()
+
+
 def test_retired_worker_hears_of_a_reload():
     """A worker that is no longer wanted still carries a stream: a host denied meanwhile ends it within a second."""
     lab = L.Lab(workers=2)
