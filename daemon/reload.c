@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reload: check, prepare everywhere, commit. A wrong file or a port in use changes nothing; a role that compiled the
- * snapshot and refuses it stops the reload; a role that does not answer within two seconds is killed and starts anew on
- * the new snapshot, so that none can veto a revocation. Asked again while one runs: one more follows, however often. */
+ * Reload: check, prepare everywhere, commit. A wrong file or a port in use changes nothing. What compiled here compiles
+ * in every role, from the same bytes with the same code: a role that says otherwise, or nothing within two seconds, is
+ * killed and starts anew on the new snapshot, so that none can veto a revocation. Asked again while one runs: one more
+ * follows, however often. */
 #include "daemon/supervisor.h"
 
 #include "base/clock.h"
@@ -20,8 +21,7 @@ struct reload {
     struct generation *next;
     struct child *minter; /* new one, or NULL */
     bool new_minter;
-    bool refused;
-    char who[64], who_next[64], refusal[480]; /* who_next: who asked while one ran */
+    char who[64], who_next[64]; /* who_next: who asked while one ran */
     struct timer deadline;
     struct control_conn *waiting[WAITING_MAX]; /* asked for the one that runs */
     size_t nwaiting;
@@ -50,7 +50,7 @@ static void finish(struct reload *r, bool good, const struct diag *diag)
     r->nlater = 0;
     r->next = NULL;
     r->minter = NULL;
-    r->new_minter = r->refused = false;
+    r->new_minter = false;
     notify_systemd(s, "READY=1");
     if (r->again && s->state == SUP_RUNNING) {
         r->again = false;
@@ -313,14 +313,8 @@ void reload_look(struct supervisor *s)
         return;
     unsigned n = 0;
     children_each(s, count_waiting, &n);
-    if (n)
-        return;
-    if (!r->refused) {
+    if (!n)
         commit(r);
-        return;
-    }
-    abandon(r);
-    refuse_text(r, r->refusal);
 }
 
 void reload_on_prepared(struct child *c, const struct role_msg *m)
@@ -331,11 +325,10 @@ void reload_on_prepared(struct child *c, const struct role_msg *m)
     c->answered = true;
     if (m->flag) {
         c->snapshot = m->number;
-    } else {
-        r->refused = true;
+    } else { /* what compiled here, from the same bytes: it is out of memory, or broken, and has no say */
         char why[400];
-        snprintf(r->refusal, sizeof r->refusal, "%s refuses it: %s", role_kind_name(c->kind),
-                 str_escape(m->text, why, sizeof why));
+        log_error("reload: %s cannot use the snapshot and is started anew on it: %s", role_kind_name(c->kind),
+                  str_escape(m->text, why, sizeof why));
     }
     reload_look(c->sup);
 }

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A role that ends at the worst moment: the logger while the server drains or writes its last lines, the keeper between a change of a
 source and the revocation, two reloads at once. PRODUCT: Signals, Reload, Durability, Leases."""
+import ctypes
 import os
 import signal
+import socket
+import struct
 import threading
 import time
 
 import faults as F
 import lab as L
-from lab import wait_for
+from lab import Skip, wait_for
 
 
 class Slow:
@@ -152,6 +155,49 @@ def test_slow_at_every_reload():
             wait_for(lambda: F.pid_of(lab, "worker") not in (0, worker) and F.all_ready(lab), f"another worker ({i})")
         assert b"crash loop" not in lab.log_bytes()
         assert F.ask(lab)[0] == 200
+    finally:
+        lab.close()
+
+
+SYS_PIDFD_GETFD, ROLE_FD, MSG_MAGIC, PREPARE, PREPARED = 438, 3, 0x4f47, 17, 66
+
+
+def channel_of(pid):
+    """The role's end of its channel to the supervisor."""
+    pidfd = os.pidfd_open(pid)
+    fd = ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, pidfd, ROLE_FD, 0)
+    os.close(pidfd)
+    if fd < 0:
+        raise Skip("needs the right to look into another process: " + os.strerror(ctypes.get_errno()))
+    return socket.socket(fileno=fd)
+
+
+def test_no_role_can_veto():
+    """A broken worker says that it cannot use the new snapshot: the others go over to it, and the worker is started anew on it."""
+    lab = L.Lab(workers=2)
+    try:
+        worker, text = F.pid_of(lab, "worker", 1), lab.config()
+        assert F.ask(lab)[0] == 200
+        with channel_of(worker) as ch:
+            os.kill(worker, signal.SIGSTOP)  # we speak in its place
+            F.write(lab, text.replace('hosts: [open.test, "*.wild.test"', 'hosts: ["*.wild.test"'))
+            os.kill(lab.proc.pid, signal.SIGHUP)
+            ch.settimeout(L.WAIT)
+            while True:
+                data, fds, _, _ = socket.recv_fds(ch, 1 << 18, 16)
+                for fd in fds:
+                    os.close(fd)
+                magic, kind, _, _ = struct.unpack_from("<HHIQ", data)
+                assert magic == MSG_MAGIC
+                if kind == PREPARE:
+                    break
+            why = b"no"
+            body = struct.pack("<BQI", 0, struct.unpack_from("<Q", data, 16)[0], len(why)) + why
+            ch.send(struct.pack("<HHIQ", MSG_MAGIC, PREPARED, len(body), 0) + body)
+        lab.event(lambda e: e.get("what") == "reload" and e["result"] == "ok", ("config",), timeout=1.5)
+        wait_for(lambda: F.pid_of(lab, "worker", 1) not in (0, worker) and F.all_ready(lab), "another worker")
+        for _ in range(8):
+            assert F.ask(lab)[1] == "port_denied"  # a rule for plain HTTP names it still
     finally:
         lab.close()
 
