@@ -25,6 +25,22 @@ static int user_resolve(struct str name, unsigned offset, const char *key, struc
     return 0;
 }
 
+/* What one role may not do, another of its uid can do for it: a signal, a file, its share of the log. */
+static int users_apart(const struct users *u, struct err *err)
+{
+    const struct {
+        const char *key;
+        uid_t uid;
+    } all[] = { { "net", u->net.uid },   { "ca", u->ca.uid },   { "key", u->key.uid },
+                { "mint", u->mint.uid }, { "log", u->log.uid }, { "console", u->console.uid } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (size_t k = 0; k < i; k++)
+            if (all[i].uid == all[k].uid)
+                return err_set(err, "users.%s: expected a user of its own, got uid %u, which users.%s has too",
+                               all[i].key, (unsigned)all[i].uid, all[k].key);
+    return 0;
+}
+
 int users_resolve(const struct config *config, struct users *ret, struct err *err)
 {
     static const struct user keep = { (uid_t)-1, (gid_t)-1 };
@@ -44,7 +60,7 @@ int users_resolve(const struct config *config, struct users *ret, struct err *er
     if (user_resolve(c->users.net, 0, "net", &u.net, err) || user_resolve(c->users.ca, 1, "ca", &u.ca, err) ||
         user_resolve(c->users.key, 2, "key", &u.key, err) || user_resolve(c->users.mint, 3, "mint", &u.mint, err) ||
         user_resolve(c->users.log, 4, "log", &u.log, err) ||
-        user_resolve(c->users.console, 5, "console", &u.console, err))
+        user_resolve(c->users.console, 5, "console", &u.console, err) || users_apart(&u, err))
         return -1;
     *ret = u;
     return 0;

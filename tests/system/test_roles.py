@@ -383,6 +383,12 @@ def test_configured_users():
             raise AssertionError("it started")
         except RuntimeError as e:
             assert "nosuchuser" in str(e)
+        lab.extra["tail"] = "users: {net: daemon, ca: bin, key: daemon, mint: games, log: man}\n"
+        try:
+            lab.start()
+            raise AssertionError("it started with two roles under one uid")
+        except RuntimeError as e:
+            assert "users.key" in str(e) and "users.net" in str(e), e
         lab.extra["tail"] = "users: {net: root}\n"
         try:
             lab.start()
