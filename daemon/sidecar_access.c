@@ -79,9 +79,42 @@ static int give_access(const struct user *key, const char *socket)
     return r;
 }
 
+/* The owner of a sidecar's socket may revoke; whoever else has to goes through the group. */
+uid_t keeper_socket_owner(const struct config *c)
+{
+    for (size_t i = 0; i < c->nsidecars && geteuid() == 0; i++) {
+        const struct config_sidecar *sc = &c->sidecars[i];
+        if (sc->peer_uid_given)
+            return (uid_t)sc->peer_uid;
+        char *path = z_of(sc->socket);
+        struct stat st;
+        int r = stat(path, &st);
+        free(path);
+        if (r == 0)
+            return st.st_uid;
+    }
+    return (uid_t)-1;
+}
+
+/* keeper.sock follows that owner: a sidecar may start after us, or come with a reload. */
+static void keeper_socket_look(const struct supervisor *s)
+{
+    uid_t want = keeper_socket_owner(s->current->gathered.config);
+    struct stat st;
+    if (want == (uid_t)-1 || fstatat(s->runtime_fd, "keeper.sock", &st, AT_SYMLINK_NOFOLLOW) || !S_ISSOCK(st.st_mode) ||
+        st.st_uid == want)
+        return;
+    if (fchownat(s->runtime_fd, "keeper.sock", want, (gid_t)-1, AT_SYMLINK_NOFOLLOW))
+        log_error("keeper.sock cannot be given to uid %u, whose sidecar may revoke: %s", (unsigned)want,
+                  strerror(errno));
+    else
+        log_info("keeper.sock was given to uid %u, whose sidecar may revoke", (unsigned)want);
+}
+
 void sidecar_access_look(struct supervisor *s)
 {
     const struct config *c = s->current->gathered.config;
+    keeper_socket_look(s);
     for (size_t i = 0; i < c->nsidecars && s->users.separate; i++) {
         char *path = z_of(c->sidecars[i].socket);
         int r = give_access(&s->users.key, path);

@@ -326,23 +326,6 @@ static int runtime_take(struct supervisor *s, const struct config *c, struct err
     return s->runtime_fd < 0 ? -1 : 0;
 }
 
-/* The owner of a sidecar's socket may revoke; whoever else has to goes through the group. */
-static uid_t keeper_socket_owner(const struct config *c)
-{
-    for (size_t i = 0; i < c->nsidecars && geteuid() == 0; i++) {
-        const struct config_sidecar *sc = &c->sidecars[i];
-        if (sc->peer_uid_given)
-            return (uid_t)sc->peer_uid;
-        char *path = z_of(sc->socket);
-        struct stat st;
-        int r = stat(path, &st);
-        free(path);
-        if (r == 0)
-            return st.st_uid;
-    }
-    return (uid_t)-1;
-}
-
 static int children_make(struct supervisor *s, const struct config *c, struct err *err)
 {
     bool none;

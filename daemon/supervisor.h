@@ -197,7 +197,8 @@ void mint_sources_revoked(struct supervisor *s, uint64_t id);
 struct child *mint_child_new(struct supervisor *s, const struct generation *g, bool *ret_none, struct err *err);
 
 /* sidecar_access.c */
-/* Lets the keeper's uid connect to the sockets of the configured sidecars. */
+uid_t keeper_socket_owner(const struct config *c);
+/* Lets the keeper's uid connect to the sockets of the configured sidecars, and the first one's owner to keeper.sock. */
 void sidecar_access_look(struct supervisor *s);
 
 /* sup_events.c */

@@ -399,6 +399,25 @@ def test_configured_users():
         lab.close(check=False)
 
 
+def test_keeper_socket_follows_its_sidecar():
+    """A sidecar that starts after the server may revoke as one that was there before."""
+    root()
+    lab = L.Lab(start=False)
+    path = lab.path("late.sock")
+    lab.extra["tail"] = f"sidecars: [{{name: late, socket: {path}}}]\n"
+    try:
+        lab.start()
+        keeper = lab.path("run", "keeper.sock")
+        assert os.stat(keeper).st_uid == 0
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(path)
+            os.chown(path, 61999, -1)
+            wait_for(lambda: os.stat(keeper).st_uid == 61999, "that keeper.sock is the sidecar's", 5)
+            assert os.stat(keeper).st_mode & 0o777 == 0o660
+    finally:
+        lab.close()
+
+
 # ---------------------------------------------------------------- who may control
 
 
