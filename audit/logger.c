@@ -333,8 +333,10 @@ static void on_retry(struct timer *t)
     struct logger *lg = OWNER(struct logger, retry, t);
     if (lg->state == LOGGER_STUCK)
         pump(lg, 1);
-    if (lg->state == LOGGER_LOW)
+    if (lg->state == LOGGER_LOW) {
+        logger_prune(lg); /* what is past audit.keep by now makes room */
         logger_look_for_room(lg);
+    }
     if (lg->state != LOGGER_WRITING)
         timer_set(lg->loop, &lg->retry, LOGGER_RETRY_MS);
     if (lg->state != LOGGER_STUCK)

@@ -303,6 +303,15 @@ void logger_prune(struct logger *lg)
     struct anchor next = lg->anchor;
     if (!n || !first_line(lg, &lg->segments.list.v[n], &next))
         return;
+    if (next.seq < next.first_seq) { /* the line that the anchor names would go: it must name a newer one first */
+        if (lg->dirty)
+            return; /* the next time, when what is written is on the disk */
+        logger_anchor(lg);
+        if (lg->anchor.seq < next.first_seq)
+            return;
+        next.seq = lg->anchor.seq;
+        memcpy(next.head, lg->anchor.head, sizeof next.head);
+    }
     /* The new beginning is signed before the old one goes: between the two, older lines than needed are no fault. */
     if (anchor_write(lg->key, lg->anchor_fd, &next, now_us))
         return;
