@@ -63,11 +63,16 @@ static void take_map(struct reader *r, const struct ynode *v, const char *what, 
         while (k->name && !str_eq(n->key, str_c(k->name)))
             k++;
         char shown[64];
-        if (k->name)
+        if (k->name) {
             k->read(r, n, into);
-        else
-            diag_add(r->diag, true, "%.*s:%u:%u: %s: unknown key", STR_ARG(r->file), n->key_line, n->key_col,
-                     str_escape(n->key, shown, sizeof shown));
+            continue;
+        }
+        char known[256];
+        size_t at = 0;
+        for (k = keys; k->name && at < sizeof known; k++)
+            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", k->name);
+        diag_add(r->diag, true, "%.*s:%u:%u: %s: expected one of %s, got an unknown key", STR_ARG(r->file), n->key_line,
+                 n->key_col, str_escape(n->key, shown, sizeof shown), known);
     }
     for (const struct key *k = keys; k->name; k++)
         if (k->required && !ynode_get(v, str_c(k->name)))
