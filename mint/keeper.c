@@ -491,6 +491,12 @@ size_t keeper_revoke(struct keeper *k, struct str lease_id, struct str credentia
     } else if (!n && lease_id_ok(lease_id)) {
         out_gone_unknown(k, lease_id, STR_NONE);
     }
+    if (!n && (credential.n || lease_id_ok(lease_id))) /* who ended what others gave out is on record too */
+        note_write(k, &(struct lease_note) { .result = "revoked",
+                                             .lease_id = lease_id,
+                                             .credential = lease_id.n ? STR_NONE : credential,
+                                             .who = who,
+                                             .why = "not known to this keeper; every worker was told" });
     return n;
 }
 

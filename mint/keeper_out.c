@@ -100,9 +100,10 @@ void out_gone_unknown(struct keeper *k, struct str lease_id, struct str credenti
 static void note_subject(struct event *ev, const struct lease_note *n)
 {
     const struct entry *e = n->entry;
-    struct str agent = n->ask ? n->ask->agent : e ? e->lease->agent : n->pair->agent;
-    struct str credential = n->ask ? n->ask->credential : e ? e->lease->credential : n->pair->credential;
-    event_put_str(ev, FIELD_AGENT, agent);
+    struct str agent = n->ask ? n->ask->agent : e ? e->lease->agent : STR_NONE;
+    struct str credential = n->ask ? n->ask->credential : e ? e->lease->credential : n->credential;
+    if (agent.n)
+        event_put_str(ev, FIELD_AGENT, agent);
     if (n->ask && n->ask->request_id.n)
         event_put_str(ev, FIELD_REQUEST_ID, n->ask->request_id);
     const struct host *host = n->ask ? &n->ask->host : e ? &e->shelf->host : NULL;
@@ -110,7 +111,8 @@ static void note_subject(struct event *ev, const struct lease_note *n)
         event_put_str(ev, FIELD_HOST, host_str(host));
         event_put_u64(ev, FIELD_PORT, n->ask ? n->ask->port : e->shelf->port);
     }
-    event_put_str(ev, FIELD_CREDENTIAL, credential);
+    if (credential.n)
+        event_put_str(ev, FIELD_CREDENTIAL, credential);
 }
 
 int note_write(struct keeper *k, const struct lease_note *n)
@@ -123,6 +125,8 @@ int note_write(struct keeper *k, const struct lease_note *n)
         event_put_str(&ev, FIELD_LEASE_ID, n->entry->id);
         event_put_str(&ev, FIELD_EXPIRES_AT, str_c(clock_format_us(n->entry->lease->expires_us, at)));
     }
+    if (!n->entry && n->lease_id.n)
+        event_put_str(&ev, FIELD_LEASE_ID, n->lease_id);
     event_put_str(&ev, FIELD_RESULT, str_c(n->result));
     if (n->end != END_UNSET)
         event_put_str(&ev, FIELD_CODE, str_c(end_code(n->end)));

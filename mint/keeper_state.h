@@ -244,10 +244,10 @@ void out_gone_unknown(struct keeper *k, struct str lease_id, struct str credenti
 /* A `lease` event. 0: taken. w and ask may be NULL. */
 struct lease_note {
     const char *result;
-    const struct entry *entry; /* NULL: no lease */
-    const struct kask *ask;    /* NULL: nobody asked */
-    struct pair *pair;         /* with entry NULL and ask NULL */
-    enum end end;              /* of a refusal */
+    const struct entry *entry;       /* NULL: no lease */
+    const struct kask *ask;          /* NULL: nobody asked */
+    struct str lease_id, credential; /* with entry NULL and ask NULL: what a revocation named */
+    enum end end;                    /* of a refusal */
     const char *why, *who;
     uint64_t since_ms; /* 0: nothing was waited for */
     uint64_t count;

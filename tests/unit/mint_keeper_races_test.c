@@ -55,8 +55,23 @@ static void test_id_revoked_in_flight(void **state)
     assert_false(value_seen(0, "REAL-value-of-lease-1"));
     assert_false(value_seen(1, "REAL-value-of-lease-1"));
     assert_string_equal(R.sidecar.deleted, "L1");
-    assert_int_equal(rig_count_events(&R, "revoked"), 1);
+    assert_int_equal(rig_count_events(&R, "revoked"), 2); /* asked for, and met */
     assert_int_equal(keeper_count(R.keeper), 1);
+}
+
+/* A revocation of what this keeper does not know ends exchanges all the same: it is an event that says who. */
+static void test_unknown_revoked(void **state)
+{
+    (void)state;
+    assert_int_equal(keeper_revoke(R.keeper, STR("L9"), STR_NONE, "uid 7"), 0);
+    assert_int_equal(keeper_revoke(R.keeper, STR_NONE, STR("github"), "uid 8"), 0);
+    rig_settle(&R);
+    assert_int_equal(R.nevents, 2);
+    assert_string_equal(R.events[0].result, "revoked");
+    assert_string_equal(R.events[0].lease, "L9");
+    assert_string_equal(R.events[0].who, "uid 7");
+    assert_string_equal(R.events[1].credential, "github");
+    assert_string_equal(R.events[1].who, "uid 8");
 }
 
 /* The control: another id's revocation does not touch it, nor does one that came before the question. */
@@ -194,6 +209,7 @@ int main(void)
         T(test_watch_unrecorded),
         T(test_strangers),
         T(test_peer_rule_changes),
+        T(test_unknown_revoked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
