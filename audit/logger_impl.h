@@ -85,6 +85,7 @@ struct logger {
 
     /* the chain, as far as written; as far as synced */
     uint64_t written_seq;
+    uint64_t found_seq; /* the newest line when this logger started: its predecessor's */
     char written_head[64];
     uint64_t synced_seq;
     bool dirty, writeback_started;

@@ -438,7 +438,7 @@ int logger_start(struct logger *lg, struct err *err)
         memcpy(lg->prev, st.anchor.head, sizeof lg->prev);
         lg->new_segment = true;
     }
-    lg->written_seq = lg->next_seq - 1;
+    lg->written_seq = lg->found_seq = lg->next_seq - 1;
     lg->stats.seq = lg->written_seq;
     memcpy(lg->written_head, lg->prev, sizeof lg->written_head);
     if (st.broken[0])
