@@ -140,13 +140,23 @@ static void adopt_orphans(struct logger *lg, struct logger_ring *r, uint64_t fir
     }
 }
 
-/* What a logger that was killed had written of its last batch is not written twice. This one has written lines of its own by now,
- * under the numbers that its predecessor would have used: they say nothing about the batch. */
+/* The batch that was announced from line seq on: how many lines of it are in the file. In a batch only what stands for a bad record is
+ * a logger's own line: the first of those was written by a successor, under a number that the batch would have had. */
+static uint64_t lines_written(const struct logger *lg, uint64_t seq)
+{
+    uint64_t end = lg->found_seq + 1;
+    for (size_t i = 0; i < lg->nown_lines && i < LOGGER_OWN_LINES; i++)
+        if (lg->own_lines[i] >= seq && lg->own_lines[i] < end)
+            end = lg->own_lines[i];
+    return end > seq ? end - seq : 0;
+}
+
+/* What a logger that was killed had written of its last batch is not written twice. */
 static void skip_written(struct logger *lg, struct logger_ring *r)
 {
     struct ring_head *h = r->reader.ring.head;
     uint64_t n = atomic_load(&h->pend_n), seq = atomic_load(&h->pend_seq);
-    uint64_t done = lg->found_seq >= seq ? lg->found_seq - seq + 1 : 0;
+    uint64_t done = lines_written(lg, seq);
     if (atomic_load(&h->pend_pos) != atomic_load(&h->read_pos)) /* killed after the batch was told to the ring */
         done = 0;
     size_t size;

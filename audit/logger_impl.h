@@ -28,6 +28,7 @@ enum {
     LOGGER_CLOSE_LINE = 1024, /* bytes kept free on the disk per open exchange */
     LOGGER_POLL_MS = 5,
     LOGGER_RETRY_MS = 500,
+    LOGGER_OWN_LINES = 64,
     LOGGER_PRUNE_MS = 60000,
     LOGGER_ORPHAN_MS = 10000, /* how long after the start the opens of a worker wait for its ring */
     LOGGER_SCAN_MAX = 1 << 30,
@@ -86,6 +87,8 @@ struct logger {
     /* the chain, as far as written; as far as synced */
     uint64_t written_seq;
     uint64_t found_seq; /* the newest line when this logger started: its predecessor's */
+    uint64_t own_lines[LOGGER_OWN_LINES]; /* before it: the last lines that loggers wrote for themselves, in a circle */
+    size_t nown_lines;
     char written_head[64];
     uint64_t synced_seq;
     bool dirty, writeback_started;
