@@ -300,6 +300,15 @@ enum io stream_write(struct stream *s, struct str bytes)
     return send_outgoing(s);
 }
 
+void stream_rest(struct stream *s)
+{
+    /* SSL_free_buffers looks at what was read and at what is to be written, not at plaintext of a record that nobody took yet. */
+    if (s->ssl && !SSL_has_pending(s->ssl))
+        SSL_free_buffers(s->ssl);
+    if (s->outer && !SSL_has_pending(s->outer))
+        SSL_free_buffers(s->outer);
+}
+
 void stream_shutdown(struct stream *s)
 {
     if (s->fd < 0)

@@ -58,6 +58,9 @@ static inline bool stream_waiting(const struct stream *s)
 }
 /* Sends close_notify (layers from the inside out) and shuts our write side; reading goes on. */
 void stream_shutdown(struct stream *s);
+/* Gives back the TLS layers' record buffers (about 34 KB) of a connection at rest; they come back with the next record. Nothing is
+ * given back while part of a record is there. */
+void stream_rest(struct stream *s);
 /* Frees all and closes the socket. A TLS session stays resumable when the handshake was complete. */
 void stream_close(struct stream *s);
 /* Short words for the last error ("unknown ca", "certificate verify failed"): OpenSSL's own reason text, static. */

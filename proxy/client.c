@@ -101,6 +101,16 @@ void client_linger(struct client *c)
     set_deadline(c);
 }
 
+bool client_rest(struct client *c)
+{
+    if (c->rested || c->state == CLIENT_DEAD)
+        return true;
+    if (loop_now_ms(c->w->loop) - c->active_ms < WORKER_REST_MS)
+        return false;
+    stream_rest(&c->stream);
+    return c->rested = true;
+}
+
 void client_drain(struct client *c)
 {
     c->close_after = true;
@@ -179,6 +189,9 @@ void client_flush(struct client *c)
         client_close(c, "client_closed", END_UNSET, NULL);
         return;
     }
+    c->active_ms = loop_now_ms(c->w->loop);
+    c->rested = false;
+    worker_active(c->w);
     enum io io = stream_write(&c->stream, buf_str(&c->out));
     buf_reset(&c->out);
     if (io == IO_ERROR) {
@@ -464,6 +477,9 @@ static void on_readable(struct client *c)
 static void on_event(struct watch *w, uint32_t ev)
 {
     struct client *c = (struct client *)((char *)w - offsetof(struct client, watch));
+    c->active_ms = loop_now_ms(c->w->loop);
+    c->rested = false;
+    worker_active(c->w);
     /* What came before the end is read first: an alert that says why, for one. */
     bool reads = wants_bytes(c) || c->state == CLIENT_TLS || c->state == CLIENT_LISTENER_TLS;
     if (ev & (EPOLLHUP | EPOLLERR) && !(ev & EPOLLIN && reads)) {
@@ -613,6 +629,8 @@ void client_new(struct worker *w, struct listener *l, int fd)
     w->stats.clients++;
     read_peer(c);
     c->state = CLIENT_PROXY;
+    c->active_ms = loop_now_ms(w->loop);
+    worker_active(w);
     if (watch_add(w->loop, &c->watch) || (l->kind == LISTENER_TLS && start_tls(c, CLIENT_LISTENER_TLS))) {
         client_close(c, "client_closed", END_UNSET, "out of memory");
         return;

@@ -32,6 +32,8 @@ struct client {
     struct stream stream;
     struct watch watch;
     struct timer timer;
+    uint64_t active_ms; /* of the last event or write */
+    bool rested;        /* its TLS buffers were given back since */
     enum client_state state;
 
     /* who */
@@ -75,6 +77,8 @@ void client_new(struct worker *w, struct listener *l, int fd);
 void client_close(struct client *c, const char *end, enum end code, const char *hint);
 /* Closes now if idle, else after the exchange that runs. */
 void client_drain(struct client *c);
+/* Without traffic for WORKER_REST_MS it gives its TLS buffers back. True: it rests. */
+bool client_rest(struct client *c);
 
 /* --- between client.c and its codec, client_h1.c --- */
 /* Parses what is in `in` as far as it goes. */

@@ -26,7 +26,7 @@ struct corpse {
     void (*bury)(struct corpse *c);
 };
 
-enum { WORKER_SPARES = 16, WORKER_BLOCK = 64 * 1024 };
+enum { WORKER_SPARES = 16, WORKER_BLOCK = 64 * 1024, WORKER_REST_MS = 100 };
 
 struct worker {
     struct loop *loop;
@@ -50,6 +50,7 @@ struct worker {
     struct watch synced;
     struct corpse *dead;
     struct task burial;
+    struct timer rest;  /* set while some connection still has its TLS buffers */
     struct timer sweep; /* every second: revocations, counted refusals, listeners that paused */
     bool draining;
     struct h1_field fields[H1_FIELDS_MAX]; /* scratch of the head parser */
@@ -58,6 +59,13 @@ struct worker {
     unsigned nspares;
     struct worker_stats stats;
 };
+
+/* Some connection had traffic: in WORKER_REST_MS it is looked whether it rests. */
+static inline void worker_active(struct worker *w)
+{
+    if (!w->rest.loop)
+        timer_set(w->loop, &w->rest, WORKER_REST_MS);
+}
 
 /* c->bury runs once no callback of this round is on the stack. */
 void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse *c));

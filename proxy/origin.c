@@ -58,6 +58,9 @@ bool origin_write(struct origin *o)
     }
     if (!buf_size(&o->out))
         return true;
+    o->active_ms = loop_now_ms(o->w->loop);
+    o->rested = false;
+    worker_active(o->w);
     enum io io = stream_write(&o->stream, buf_str(&o->out));
     buf_reset(&o->out);
     if (io == IO_ERROR) {
@@ -196,6 +199,16 @@ void origin_ready(struct origin *o)
     exchange_origin_ready(x);
 }
 
+bool origin_rest(struct origin *o)
+{
+    if (o->rested || o->state == ORIGIN_DEAD)
+        return true;
+    if (loop_now_ms(o->w->loop) - o->active_ms < WORKER_REST_MS)
+        return false;
+    stream_rest(&o->stream);
+    return o->rested = true;
+}
+
 static void on_idle(struct timer *t)
 {
     origin_close((struct origin *)((char *)t - offsetof(struct origin, idle)));
@@ -204,6 +217,9 @@ static void on_idle(struct timer *t)
 static void on_event(struct watch *w, uint32_t ev)
 {
     struct origin *o = (struct origin *)((char *)w - offsetof(struct origin, watch));
+    o->active_ms = loop_now_ms(o->w->loop);
+    o->rested = false;
+    worker_active(o->w);
     if (ev & EPOLLOUT && o->state != ORIGIN_TLS) {
         size_t before = buf_size(&o->stream.wire);
         enum io io = stream_flush(&o->stream);

@@ -25,6 +25,8 @@ struct origin {
     struct stream stream;
     struct watch watch;
     struct task resume; /* bytes are left that the socket will not announce */
+    uint64_t active_ms; /* of the last event or write */
+    bool rested;        /* its TLS buffers were given back since */
     enum origin_state state;
     struct host host;
     uint16_t port;

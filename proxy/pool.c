@@ -153,3 +153,12 @@ void pool_shed(struct pool *p, size_t n)
     for (; n && p->oldest; n--)
         origin_close(p->oldest);
 }
+
+bool pool_rest(struct pool *p)
+{
+    bool all = true;
+    for (struct origin *o = p->newest; o; o = o->older)
+        if (!origin_rest(o))
+            all = false;
+    return all;
+}

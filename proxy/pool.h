@@ -24,6 +24,10 @@ void pool_drop(struct pool *p, struct origin *o);
 void pool_flush(struct pool *p);
 /* Closes the n least recently used: descriptors are needed. */
 void pool_shed(struct pool *p, size_t n);
+/* Connections without traffic for WORKER_REST_MS give their TLS buffers back: pool_rest those that are idle, origin_rest one that an
+ * exchange holds. True: they rest (all of them). */
+bool pool_rest(struct pool *p);
+bool origin_rest(struct origin *o);
 size_t pool_size(const struct pool *p);
 /* Had this connection carried an exchange before? */
 bool pool_reused(const struct origin *o);

@@ -63,6 +63,21 @@ void worker_take_back(struct worker *w, struct buf *b)
 
 /* --- what happens by itself --- */
 
+/* Goes on until every connection rests. */
+static void on_rest(struct timer *t)
+{
+    struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, rest));
+    bool all = pool_rest(w->pool);
+    for (struct exchange *x = w->exchanges; x; x = x->next)
+        if (x->origin && !origin_rest(x->origin))
+            all = false;
+    for (struct client *c = w->clients; c; c = c->next)
+        if (!client_rest(c))
+            all = false;
+    if (!all)
+        timer_set(w->loop, t, WORKER_REST_MS);
+}
+
 static void on_sweep(struct timer *t)
 {
     struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, sweep));
@@ -111,6 +126,7 @@ struct worker *worker_new(struct loop *l, const struct worker_options *o, const 
     w->fd_most = listener_fd_most();
     w->burial.cb = on_burial;
     w->sweep.cb = on_sweep;
+    w->rest.cb = on_rest;
     buf_init(&w->scratch, 4 * 1024 * 1024);
     w->scratch.wipe = true;
     w->synced = (struct watch) { .fd = sink_done_fd(o->sink), .events = EPOLLIN, .cb = on_synced };
@@ -153,6 +169,7 @@ void worker_free(struct worker **wp)
     if (w->agents)
         record_counted(w, true);
     timer_clear(&w->sweep);
+    timer_clear(&w->rest);
     watch_del(&w->synced);
     client_tls_free(&w->tls);
     session_cache_free(&w->sessions);
