@@ -173,13 +173,14 @@ static bool ip_any(const struct ip *ip)
     return memcmp(ip->b, zero, ip->family == 4 ? 4 : 16) == 0;
 }
 
-static void own_add(struct own_list *o, const struct ip *ip, uint16_t port)
+/* False: there is no room. */
+static bool own_add(struct own_list *o, const struct ip *ip, uint16_t port)
 {
-    if (o->n == OWN_MAX)
-        return;
     for (size_t i = 0; i < o->n; i++)
         if (o->ports[i] == port && ip_equal(&o->ips[i], ip))
-            return;
+            return true;
+    if (o->n == OWN_MAX)
+        return false;
     struct ip *ips = reallocarray(o->ips, o->n + 1, sizeof *ips);
     MUST(ips);
     o->ips = ips;
@@ -188,13 +189,16 @@ static void own_add(struct own_list *o, const struct ip *ip, uint16_t port)
     o->ports = ports;
     o->ips[o->n] = *ip;
     o->ports[o->n++] = port;
+    return true;
 }
 
-static void own_add_interfaces(struct own_list *o, uint8_t family, uint16_t port)
+/* False: not all of them are in the list. */
+static bool own_add_interfaces(struct own_list *o, uint8_t family, uint16_t port)
 {
     struct ifaddrs *all = NULL;
+    bool complete = true;
     if (getifaddrs(&all))
-        return;
+        return false;
     for (struct ifaddrs *i = all; i; i = i->ifa_next) {
         if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
             continue;
@@ -204,14 +208,24 @@ static void own_add_interfaces(struct own_list *o, uint8_t family, uint16_t port
         struct ip ip;
         uint16_t ignored;
         if (ip_from_sockaddr(&sa, &ip, &ignored) == 0 && ip.family == family)
-            own_add(o, &ip, port);
+            complete = own_add(o, &ip, port) && complete;
     }
     freeifaddrs(all);
+    return complete;
 }
 
-void listeners_own(const struct listeners *ls, struct own_list *ret)
+static bool own_equal(const struct own_list *a, const struct own_list *b)
 {
-    *ret = (struct own_list) { NULL, NULL, 0 };
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = a->ports[i] == b->ports[i] && ip_equal(&a->ips[i], &b->ips[i]);
+    return same;
+}
+
+bool listeners_own(const struct listeners *ls, struct own_list *own)
+{
+    struct own_list fresh = { NULL, NULL, 0 };
+    bool complete = true;
     for (size_t i = 0; i < ls->n; i++) {
         struct sockaddr_storage sa = { 0 };
         socklen_t n = sizeof sa;
@@ -219,10 +233,22 @@ void listeners_own(const struct listeners *ls, struct own_list *ret)
         uint16_t port;
         if (ls->v[i].path || getsockname(ls->v[i].fd, (struct sockaddr *)&sa, &n) || ip_from_sockaddr(&sa, &ip, &port))
             continue;
-        own_add(ret, &ip, port);
+        complete = own_add(&fresh, &ip, port) && complete;
         if (ip_any(&ip))
-            own_add_interfaces(ret, ip.family, port);
+            complete = own_add_interfaces(&fresh, ip.family, port) && complete;
     }
+    if (!complete) {
+        log_error("cannot list all addresses of this machine (at most %d): an agent may reach this proxy through those "
+                  "that are missing; "
+                  "listen on single addresses instead of 0.0.0.0 or [::]",
+                  OWN_MAX);
+        for (size_t i = 0; i < own->n; i++)
+            own_add(&fresh, &own->ips[i], own->ports[i]);
+    }
+    bool changed = !own_equal(&fresh, own);
+    own_list_done(own);
+    *own = fresh;
+    return changed;
 }
 
 void listeners_put(const struct listeners *ls, struct buf *out)

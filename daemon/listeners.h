@@ -34,8 +34,10 @@ void listeners_commit(struct listeners *ls);
 void listeners_own_sockets(struct listeners *ls, const struct config *c);
 /* Closes all and removes the sockets' names. */
 void listeners_close(struct listeners *ls);
-/* What we are bound to, an any-address expanded to every address of this machine as well. own_list_done it. */
-void listeners_own(const struct listeners *ls, struct own_list *ret);
+/* Renews what we are bound to, an any-address expanded to every address of this machine as well. Where the addresses
+ * cannot be listed, or are more than OWN_MAX, what was known before stays in the list and the operator is told: it
+ * never shrinks by a failure. True: the list is another now. */
+bool listeners_own(const struct listeners *ls, struct own_list *own);
 /* "127.0.0.1:3128, unix:coder.sock" for the ready line. */
 void listeners_put(const struct listeners *ls, struct buf *out);
 

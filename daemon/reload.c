@@ -180,7 +180,6 @@ static void commit_listeners(struct supervisor *s)
         }
     listeners_commit(ls);
     listeners_own_sockets(ls, s->current->gathered.config);
-    own_list_done(&s->own);
     listeners_own(ls, &s->own);
     wiring_send_own(s);
 }

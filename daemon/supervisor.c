@@ -53,15 +53,8 @@ static void rotate_tickets(struct supervisor *s)
 
 static void refresh_own(struct supervisor *s)
 {
-    struct own_list own;
-    listeners_own(&s->listeners, &own);
-    bool same = own.n == s->own.n;
-    for (size_t i = 0; same && i < own.n; i++)
-        same = own.ports[i] == s->own.ports[i] && ip_equal(&own.ips[i], &s->own.ips[i]);
-    own_list_done(&s->own);
-    s->own = own;
     s->own_ms = clock_mono_ms();
-    if (!same)
+    if (listeners_own(&s->listeners, &s->own))
         wiring_send_own(s);
 }
 
