@@ -12,7 +12,7 @@ import threading
 import time
 
 import lab as L
-from lab import Closed, Refused, wait_for
+from lab import Closed, Refused, sanitized, wait_for
 
 FULL = os.environ.get("OUTGATE_TEST_FULL") == "1"  # the long variants
 
@@ -297,12 +297,6 @@ class Sidecar:
             pass
         finally:
             conn.close()
-
-
-def sanitized():
-    """Is this a build whose memory is the sanitizer's?"""
-    with open(L.EXE, "rb") as f:
-        return b"__asan_init" in f.read()
 
 
 def kill(pid, sig=signal.SIGKILL):

@@ -536,6 +536,12 @@ class Refused(Exception):
         self.message = m
 
 
+def sanitized():
+    """Is this a build whose memory is the sanitizer's? It keeps what was freed: how much memory a process has says nothing there."""
+    with open(EXE, "rb") as f:
+        return b"__asan_init" in f.read()
+
+
 # ---------------------------------------------------------------- leaks
 
 

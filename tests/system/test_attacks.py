@@ -14,7 +14,7 @@ import time
 import zlib
 
 import faults
-from lab import EXE, Client, Closed, Conn, Lab, Refused, always, answer, main, read_request, read_response, wait_for
+from lab import EXE, Client, Closed, Conn, Lab, Refused, always, answer, main, read_request, read_response, sanitized, wait_for
 
 
 def refusal(call):
@@ -490,11 +490,6 @@ def settled(lab, before, kib=4096):
     time.sleep(1)
     busy = [faults.cpu_seconds(p) - u for p, u in zip(pids, used)]
     assert max(busy) < 0.1, busy
-
-
-def sanitized():
-    with open(EXE, "rb") as f:
-        return b"__asan_init" in f.read()
 
 
 def warm(lab):

@@ -6,7 +6,8 @@ import re
 import threading
 import time
 
-from lab import Client, Closed, Lab, Skip, always, answer, main, read_body, read_head, read_request, read_response, say, wait_for, echo
+from lab import (Client, Closed, Lab, Skip, always, answer, echo, main, read_body, read_head, read_request, read_response, sanitized, say,
+                 wait_for)
 
 
 def test_keep_alive(lab):
@@ -495,7 +496,7 @@ def test_big_upload_keeps_memory_flat(lab):
     lab.get()
     before = lab.worker_rss_kib()
     got = upload(lab, lab.open, "open.test", 64 << 20, [])
-    assert max(got["rss"]) - before < 8192, f"{before} KiB before, {got['rss']} during"
+    assert sanitized() or max(got["rss"]) - before < 8192, f"{before} KiB before, {got['rss']} during"
 
 
 def test_big_upload_is_swapped_and_streams(lab):
@@ -526,7 +527,7 @@ def test_a_slow_reader_pushes_back(lab):
         last = sent["n"]
         time.sleep(0.3)
     assert last < size, "the sender was never slowed"
-    assert lab.worker_rss_kib() - before < 8192
+    assert sanitized() or lab.worker_rss_kib() - before < 8192
     n = len(c.buf)
     while n < size:
         n += len(c.recv())

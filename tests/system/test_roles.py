@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import lab as L
-from lab import EXE, Skip, wait_for
+from lab import EXE, Skip, sanitized, wait_for
 
 UIDS = {"logger": 61105, "ca": 61102, "minter": 61104, "keeper": 61103, "resolver": 61101, "worker": 61101}
 SOURCE = L.secret_value("roles env source")
@@ -36,11 +36,6 @@ def make_lab(workers=2):
 def root():
     if os.geteuid():
         raise Skip("needs root: roles have uids of their own only then")
-
-
-def sanitized():
-    with open(EXE, "rb") as f:
-        return b"__asan_init" in f.read()
 
 
 def status(lab):
