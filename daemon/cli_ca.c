@@ -34,26 +34,23 @@ static int read_ca(const struct cli *cli, struct buf *out)
 
 int cli_ca_export(const struct cli *cli)
 {
-    const char *format = cli->format ? cli->format : "pem";
+    const char *name = cli->format ? cli->format : "pem";
+    enum root_format format;
     struct buf pem, out;
     struct err err = { "" };
-    if (strcmp(format, "pem") != 0 && strcmp(format, "der") != 0 && strcmp(format, "p12") != 0)
-        return cli_fail(CLI_USAGE, "ca export: --format: expected pem, der or p12, got '%s'", format);
-    if (strcmp(format, "pem") != 0 && isatty(1))
-        return cli_fail(CLI_USAGE, "ca export: %s is not text: send it to a file", format);
+    X509 *cert = NULL;
+    if (!root_format_parse(str_c(name), &format))
+        return cli_fail(CLI_USAGE, "ca export: --format: expected pem, der or p12, got '%s'", name);
+    if (format != ROOT_PEM && isatty(1))
+        return cli_fail(CLI_USAGE, "ca export: %s is not text: send it to a file", name);
     buf_init(&pem, 65536);
     buf_init(&out, 65536);
     int r = read_ca(cli, &pem);
-    if (r == 0 && strcmp(format, "pem") == 0)
-        r = buf_put(&out, buf_str(&pem));
-    else if (r == 0 && strcmp(format, "der") == 0)
-        r = trust_put_der(buf_str(&pem), &out, &err);
-    else if (r == 0)
-        r = trust_put_p12(buf_str(&pem), &out, &err);
-    if (r < 0)
+    if (r == 0 && (root_load_cert(buf_str(&pem), &cert, &err) || root_put_cert_as(format, cert, &out, &err)))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0)
         fwrite(buf_str(&out).p, 1, buf_size(&out), stdout);
+    X509_free(cert);
     buf_done(&pem);
     buf_done(&out);
     return r;

@@ -16,10 +16,6 @@ enum { TRUST_ROOTS_MAX = 16 * 1024 * 1024 };
 
 /* The system's roots; empty where there are none (not an error: only who uses them minds). */
 int trust_system_roots(struct buf *out, struct err *err);
-/* The certificate alone, as DER. */
-int trust_put_der(struct str ca_pem, struct buf *out, struct err *err);
-/* A PKCS#12 trust store with every certificate of the PEM text. */
-int trust_put_p12(struct str pem, struct buf *out, struct err *err);
 /* (Re)writes trust/ under state_fd where it differs: ca.pem, bundle.pem, truststore.p12. */
 int trust_write(int state_fd, struct str ca_pem, struct str system_roots, struct err *err);
 

@@ -416,11 +416,6 @@ void sidecar_unref(struct sidecar **sp)
     free(s);
 }
 
-struct str sidecar_name(const struct sidecar *s)
-{
-    return s->options.name;
-}
-
 bool sidecar_is(const struct sidecar *s, const struct sidecar_options *o)
 {
     const struct sidecar_options *m = &s->options;

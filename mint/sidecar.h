@@ -39,7 +39,6 @@ struct sidecar_options {
 struct sidecar *sidecar_new(struct sidecar_hub *h, const struct sidecar_options *o, struct err *err);
 struct sidecar *sidecar_ref(struct sidecar *s);
 void sidecar_unref(struct sidecar **s);
-struct str sidecar_name(const struct sidecar *s);
 /* Was it made with these options? */
 bool sidecar_is(const struct sidecar *s, const struct sidecar_options *o);
 /* May this uid speak for the sidecar (revocation)? */

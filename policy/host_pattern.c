@@ -65,10 +65,3 @@ bool host_pattern_covers(const struct host_pattern *a, const struct host_pattern
         return false;
     return host_eq(&a->host, &b->host) || under(host_str(&b->host), host_str(&a->host));
 }
-
-const char *host_pattern_format(const struct host_pattern *p, char out[HOST_MAX + 3])
-{
-    const char *front = p->kind == PATTERN_ANY ? "*" : p->kind == PATTERN_SUFFIX ? "*." : "";
-    snprintf(out, HOST_MAX + 3, "%s%s", front, p->host.name);
-    return out;
-}

@@ -13,7 +13,5 @@ int host_pattern_parse(struct str text, struct host_pattern *ret, bool *ret_conv
 bool host_pattern_matches(const struct host_pattern *p, const struct host *h);
 /* Every host that b matches is matched by a. */
 bool host_pattern_covers(const struct host_pattern *a, const struct host_pattern *b);
-/* "*.example.test" into out (HOST_MAX + 3 bytes). Returns out. */
-const char *host_pattern_format(const struct host_pattern *p, char out[HOST_MAX + 3]);
 
 #endif

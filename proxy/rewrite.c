@@ -77,11 +77,6 @@ static bool request_passes(const struct exchange *x, size_t i, bool connection)
     return !connection || !nominated(x->req.fields, x->req.nfields, f->f.name);
 }
 
-bool rewrite_request_passes(const struct exchange *x, size_t field)
-{
-    return request_passes(x, field, has_connection(x->req.fields, x->req.nfields));
-}
-
 static void put_host(const struct exchange *x, struct buf *out, struct str name)
 {
     buf_put(out, name);

@@ -11,8 +11,6 @@
 
 /* Static sentence when the request's fields cannot be sent on safely, else NULL; with the refusal in *ret_end. */
 const char *rewrite_request_check(const struct exchange *x, enum end *ret_end);
-/* Does this request field go to the origin at all? */
-bool rewrite_request_passes(const struct exchange *x, size_t field);
 /* The HTTP/1.1 request head into out (wiped), placeholders swapped. END_OK or why not. */
 enum end rewrite_request_h1(struct exchange *x, struct buf *out);
 /* End-to-end fields of an answer, as views of h (values possibly replaced by scrubbed copies in *scratch), at most max. */
