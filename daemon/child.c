@@ -98,6 +98,12 @@ void child_send(struct child *c, const struct role_msg *m)
         child_kill(c);
 }
 
+void child_sync(struct child *c, uint64_t id)
+{
+    c->sync_asked = id;
+    child_send(c, &(struct role_msg) { .type = ROLE_SYNC, .id = id });
+}
+
 static void on_end_deadline(struct timer *t)
 {
     struct child *c = (struct child *)((char *)t - offsetof(struct child, timer));
@@ -171,6 +177,8 @@ static void on_start_deadline(struct timer *t)
 static void on_ready(struct child *c, struct role_msg *m)
 {
     struct supervisor *s = c->sup;
+    c->sync_done = m->id;
+    workers_sync_look(s);
     if (c->state != CHILD_STARTING)
         return;
     c->state = CHILD_READY;
@@ -279,6 +287,7 @@ void child_start(struct child *c)
     int fd = -1;
     c->generation++;
     c->killed = c->renewed = false;
+    c->sync_asked = c->sync_done = 0;
     c->why[0] = '\0';
     c->answered = false;
     pid_t pid = spawn_role(c->kind, c->index, c->kind == ROLE_KIND_KEEPER ? s->runtime_fd : -1, &fd, &err);
@@ -393,6 +402,7 @@ static void child_ended(struct child *c, int status)
     timer_clear(&c->timer);
     msg_channel_free(&c->channel);
     wiring_ring_died(c);
+    workers_sync_look(s);
     if (!expected) {
         log_error("%s: %s", name, how);
         event_lifecycle(s, "role_died", name, how);

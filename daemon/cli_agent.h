@@ -13,8 +13,10 @@ struct agent_view {
     struct buf install_key;
     struct env_vars vars;
 };
-/* 0 or the exit status, printed. agent_view_done in either case. */
+/* Without the variables. 0 or the exit status, printed. agent_view_done in either case. */
 int agent_view_make(const struct cli *cli, struct agent_view *ret);
+/* The variables; login as in env_vars_make. 0 or the exit status, printed. */
+int agent_view_vars(struct agent_view *v, struct str login);
 void agent_view_done(struct agent_view *v);
 
 #endif

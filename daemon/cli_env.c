@@ -24,9 +24,15 @@ int agent_view_make(const struct cli *cli, struct agent_view *ret)
         r = cli_fail(CLI_UNREADABLE,
                      "%s: run `outgate init DIR` and set state_dir to DIR/state, or ask as the user who did", err.text);
     free(path);
-    if (r == 0 && env_vars_make(&ret->g, ret->agent, buf_str(&ret->install_key), &ret->vars, &err))
-        r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     return r;
+}
+
+int agent_view_vars(struct agent_view *v, struct str login)
+{
+    struct err err;
+    if (env_vars_make(&v->g, v->agent, buf_str(&v->install_key), login, &v->vars, &err))
+        return cli_fail(CLI_UNREADABLE, "%s", err.text);
+    return 0;
 }
 
 void agent_view_done(struct agent_view *v)
@@ -46,6 +52,8 @@ int cli_env(const struct cli *cli)
         return cli_fail(CLI_USAGE, "env: --format: expected sh, docker or json, got '%s'", format);
     buf_init(&out, 1024 * 1024);
     int r = agent_view_make(cli, &v);
+    if (r == 0)
+        r = agent_view_vars(&v, STR_NONE);
     if (r == 0 && env_vars_put(&v.vars, str_c(format), &out, &err))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0)

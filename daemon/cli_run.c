@@ -90,6 +90,35 @@ static void stop_server(pid_t pid)
     waitpid(pid, &status, 0);
 }
 
+static bool logs_in(const struct agent *a)
+{
+    for (size_t i = 0; i < a->nclaims; i++)
+        if (a->claims[i].kind == CLAIM_LOGIN)
+            return true;
+    return false;
+}
+
+/* The variables, with a login that the server forgets when *ret_fd is closed, so that CMD never sees the agent's own
+ * token. 0 or the exit status. */
+static int log_in(struct agent_view *v, const char *runtime, int *ret_fd)
+{
+    struct control_request q = { .command = CONTROL_LOGIN };
+    struct err err;
+    json_t *root = NULL;
+    if (!logs_in(v->agent))
+        return agent_view_vars(v, STR_NONE);
+    snprintf(q.config, sizeof q.config, "%s", v->g.path);
+    snprintf(q.agent, sizeof q.agent, "%.*s", STR_ARG(v->agent->name));
+    if (control_ask_held(runtime, &q, &root, ret_fd, &err))
+        return cli_fail(CLI_UNREACHABLE, "run: no login: %s", err.text);
+    const char *token = json_string_value(json_object_get(root, "token"));
+    const char *message = json_string_value(json_object_get(root, "message"));
+    int r = token ? agent_view_vars(v, str_c(token))
+                  : cli_fail(CLI_UNREACHABLE, "run: no login: %s", message ? message : "the server gave none");
+    json_decref(root);
+    return r;
+}
+
 /* What CMD inherits: ours without the secrets, and the agent's variables on top. */
 static char **environment(const struct agent_view *v)
 {
@@ -147,9 +176,10 @@ static int run_command(const struct cli *cli, char **env)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static int run(const struct cli *cli, const struct agent_view *v, const char *runtime)
+static int run(const struct cli *cli, struct agent_view *v, const char *runtime)
 {
     pid_t server = 0;
+    int login_fd = -1;
     int answers = server_answers(runtime, v->g.path);
     if (answers < 0)
         return cli_fail(CLI_UNREACHABLE,
@@ -162,10 +192,14 @@ static int run(const struct cli *cli, const struct agent_view *v, const char *ru
         if (r)
             return r;
     }
-    fprintf(stderr,
-            "outgate: run: this is no boundary: the command can leave around the proxy and can read what this user can "
-            "read\n");
-    int status = run_command(cli, environment(v));
+    int status = log_in(v, runtime, &login_fd);
+    if (status == 0) {
+        fprintf(stderr, "outgate: run: this is no boundary: the command can leave around the proxy and can read what "
+                        "this user can read\n");
+        status = run_command(cli, environment(v));
+    }
+    if (login_fd >= 0)
+        close(login_fd);
     if (server)
         stop_server(server);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The control socket's server. A connection brings one line, gets one line, and ends; what needs a role's answer waits
- * for it with a deadline. Who asks is known from the kernel (SO_PEERCRED), logged, and judged before anything is done.
+ * for it with a deadline. Only the login of a run keeps its connection: it lives as long. Who asks is known from the kernel (SO_PEERCRED), logged, and judged before anything is done.
  */
 #include "daemon/supervisor.h"
 
@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CONNS_MAX = 32, REQUEST_MS = 10000, ANSWER_MS = 30000 };
+enum { CONNS_MAX = 32 + RUN_LOGINS_MAX, REQUEST_MS = 10000, ANSWER_MS = 30000 };
 
 struct control_conn {
     struct control_conn *next;
@@ -35,6 +35,8 @@ struct control_conn {
     json_t *answer;    /* being built */
     struct buf pieces; /* of a lease list */
     bool answered;
+    uint64_t login;      /* of a run, which ends with this connection; 0: none */
+    char login_agent[CONFIG_NAME_MAX + 1];
 };
 
 struct control {
@@ -54,6 +56,11 @@ static void conn_free(struct control_conn *c)
         }
     ctl->n--;
     reload_forget(ctl->s, c);
+    workers_sync_forget(ctl->s, c);
+    if (c->login) {
+        run_login_drop(ctl->s, c->login);
+        event_lifecycle(ctl->s, "run_ended", c->who, c->login_agent);
+    }
     watch_del(&c->watch);
     timer_clear(&c->timer);
     close(c->watch.fd);
@@ -77,6 +84,11 @@ static void conn_write(struct control_conn *c)
             break;
         buf_consume(&c->out, (size_t)n);
     }
+    if (c->login && !buf_size(&c->out)) { /* from now on only its end is waited for */
+        timer_clear(&c->timer);
+        watch_set(&c->watch, EPOLLIN);
+        return;
+    }
     conn_free(c);
 }
 
@@ -93,11 +105,15 @@ static void answer(struct control_conn *c, json_t *root)
     json_object_set_new(root, "config", json_string(s->current->gathered.path));
     json_object_set_new(root, "snapshot", json_string(s->current->hash));
     char *text = json_dumps(root, JSON_COMPACT);
+    if (root == c->answer)
+        c->answer = NULL;
     json_decref(root);
     if (text) {
         buf_put(&c->out, str_c(text));
         buf_putc(&c->out, '\n');
     }
+    if (text && c->login)
+        explicit_bzero(text, strlen(text));
     free(text);
     c->answered = true;
     c->timer.cb = on_conn_deadline;
@@ -259,6 +275,36 @@ void control_on_revoked(struct supervisor *s, const struct role_msg *m)
         answer(c, json_pack("{s:b, s:I}", "ok", 1, "revoked", (json_int_t)m->number));
 }
 
+/* --- the login of a run --- */
+
+static void on_login_known(void *ctx, bool all)
+{
+    struct control_conn *c = ctx;
+    if (!all)
+        log_error("login: a worker does not answer yet");
+    answer(c, c->answer);
+}
+
+static void make_login(struct control_conn *c, const struct control_request *q)
+{
+    struct supervisor *s = c->control->s;
+    struct err err;
+    struct str user;
+    char token[RUN_TOKEN_SIZE];
+    c->login = run_login_add(s, q->agent, &user, token, &err);
+    if (!c->login) {
+        refuse(c, "unavailable", err.text);
+        return;
+    }
+    snprintf(c->login_agent, sizeof c->login_agent, "%.*s", CONFIG_NAME_MAX, q->agent);
+    event_lifecycle(s, "run_begun", c->who, c->login_agent);
+    c->out.wipe = true;
+    c->answer = json_pack("{s:b, s:s%, s:s}", "ok", 1, "user", user.p, user.n, "token", token);
+    explicit_bzero(token, sizeof token);
+    timer_clear(&c->timer);
+    workers_sync(s, PREPARE_MS, on_login_known, c);
+}
+
 /* --- requests --- */
 
 static bool is_agent_uid(const struct config *c, uid_t uid)
@@ -341,6 +387,9 @@ static void dispatch(struct control_conn *c, const struct control_request *q)
     case CONTROL_LEASE_REVOKE:
         ask_keeper(c, q);
         return;
+    case CONTROL_LOGIN:
+        make_login(c, q);
+        return;
     case CONTROL_NONE:
     case CONTROL_COMMAND_COUNT:
         break;
@@ -366,7 +415,7 @@ static void conn_read(struct control_conn *c)
     ssize_t n = p ? recv(c->watch.fd, p, 4096, MSG_DONTWAIT) : -1;
     if (n < 0 && p && errno == EAGAIN)
         return;
-    if (n <= 0) {
+    if (n <= 0 || c->answered) {
         conn_free(c);
         return;
     }

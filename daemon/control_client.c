@@ -44,7 +44,7 @@ static int exchange(int fd, const struct control_request *q, struct buf *in, str
     return r ? err_set(err, "the server did not answer") : 0;
 }
 
-int control_ask(const char *runtime, struct control_request *q, json_t **ret, struct err *err)
+int control_ask_held(const char *runtime, struct control_request *q, json_t **ret, int *ret_fd, struct err *err)
 {
     char *path = z_printf("%s/control.sock", runtime);
     int fd = unix_connect_at(AT_FDCWD, path, SOCK_STREAM);
@@ -59,17 +59,30 @@ int control_ask(const char *runtime, struct control_request *q, json_t **ret, st
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     struct buf in;
     buf_init(&in, CONTROL_ANSWER_MAX);
+    in.wipe = true;
     int r = exchange(fd, q, &in, err);
-    close(fd);
     json_t *root = r == 0 ? json_loadb(buf_str(&in).p, buf_size(&in), JSON_DISABLE_EOF_CHECK, NULL) : NULL;
     buf_done(&in);
     if (r == 0 && !json_is_object(root)) {
         json_decref(root);
         r = err_set(err, "the server's answer cannot be read: is it another version?");
     }
-    if (r == 0)
-        *ret = root;
-    return r;
+    if (r) {
+        close(fd);
+        return r;
+    }
+    *ret = root;
+    *ret_fd = fd;
+    return 0;
+}
+
+int control_ask(const char *runtime, struct control_request *q, json_t **ret, struct err *err)
+{
+    int fd;
+    if (control_ask_held(runtime, q, ret, &fd, err))
+        return -1;
+    close(fd);
+    return 0;
 }
 
 /* From the terminal itself, whatever stdin is: a program cannot type it. */

@@ -13,6 +13,7 @@ static const struct {
     [CONTROL_DRAIN] = { "drain", true },
     [CONTROL_LEASE_LIST] = { "lease.list", true },
     [CONTROL_LEASE_REVOKE] = { "lease.revoke", true },
+    [CONTROL_LOGIN] = { "login", false }, /* whoever shares the uid can read the agents' tokens */
 };
 
 const char *control_command_name(enum control_command c)
@@ -61,7 +62,7 @@ static int get_command(const json_t *root, enum control_command *ret, struct err
             *ret = (enum control_command)c;
             return 0;
         }
-    return err_set(err, "command: expected one of status, reload, drain, lease.list, lease.revoke");
+    return err_set(err, "command: expected one of status, reload, drain, lease.list, lease.revoke, login");
 }
 
 int control_request_parse(struct str line, struct control_request *ret, struct err *err)
@@ -80,12 +81,15 @@ int control_request_parse(struct str line, struct control_request *ret, struct e
         r = get_command(root, &ret->command, err) || get_text(root, "config", ret->config, sizeof ret->config, err) ||
                     get_text(root, "lease_id", ret->lease_id, sizeof ret->lease_id, err) ||
                     get_text(root, "credential", ret->credential, sizeof ret->credential, err) ||
-                    get_text(root, "token", ret->token, sizeof ret->token, err)
+                    get_text(root, "token", ret->token, sizeof ret->token, err) ||
+                    get_text(root, "agent", ret->agent, sizeof ret->agent, err)
                 ? -1
                 : 0;
     json_decref(root);
     if (r == 0 && ret->command == CONTROL_LEASE_REVOKE && !ret->lease_id[0] == !ret->credential[0])
         r = err_set(err, "lease.revoke: expected either lease_id or credential");
+    if (r == 0 && ret->command == CONTROL_LOGIN && !ret->agent[0])
+        r = err_set(err, "login: expected an agent");
     return r;
 }
 
@@ -95,7 +99,8 @@ int control_request_put(const struct control_request *q, struct buf *out)
     const struct {
         const char *key, *value;
     } texts[] = {
-        { "config", q->config }, { "lease_id", q->lease_id }, { "credential", q->credential }, { "token", q->token }
+        { "config", q->config }, { "lease_id", q->lease_id }, { "credential", q->credential }, { "token", q->token },
+        { "agent", q->agent }
     };
     for (size_t i = 0; root && i < sizeof texts / sizeof *texts; i++)
         if (texts[i].value[0])

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * control_msg: one line of JSON each way on RUNTIME/control.sock.
- *   request  {"v":1,"command":"status","config":"/abs/outgate.yaml"} and, by command, "lease_id", "credential", "token"
+ *   request  {"v":1,"command":"status","config":"/abs/outgate.yaml"} and, by command, "lease_id", "credential", "token",
+ *            "agent"
  *   answer   {"ok":true,…} or {"ok":false,"code":"…","message":"…","errors":["FILE:LINE:COL: …"]}
  * `config` names the configuration that the caller means; a server that runs another one refuses. `token` is the
  * console token, wanted where agents and operators share a uid. */
@@ -22,13 +23,14 @@ enum control_command {
     CONTROL_DRAIN,
     CONTROL_LEASE_LIST,
     CONTROL_LEASE_REVOKE,
+    CONTROL_LOGIN, /* of `run`: lasts until the connection is closed */
     CONTROL_COMMAND_COUNT
 };
 
 struct control_request {
     enum control_command command;
     /* NUL-terminated, "" when absent; cut never: too long is an error */
-    char config[4096], lease_id[160], credential[256], token[128];
+    char config[4096], lease_id[160], credential[256], token[128], agent[128];
 };
 
 /* One line without its LF. 0 or -1 with the reason. Wipe a request that may hold a token. */

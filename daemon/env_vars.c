@@ -78,7 +78,7 @@ static struct str trim_lf(struct str s)
     return s;
 }
 
-static void put_login(const struct gather *g, const struct agent *agent, struct buf *out)
+static void put_login(const struct gather *g, const struct agent *agent, struct str token, struct buf *out)
 {
     for (size_t i = 0; i < agent->nclaims; i++) {
         const struct config_claim *c = &agent->claims[i];
@@ -87,7 +87,7 @@ static void put_login(const struct gather *g, const struct agent *agent, struct 
         out->wipe = true;
         put_percent(out, c->user);
         buf_putc(out, ':');
-        put_percent(out, trim_lf(policy_side_file(g->policy, c->token_file)));
+        put_percent(out, token.n ? token : trim_lf(policy_side_file(g->policy, c->token_file)));
         buf_putc(out, '@');
         return;
     }
@@ -131,7 +131,8 @@ static int authority(const struct gather *g, const struct agent *agent, struct s
         STR_ARG(agent->name));
 }
 
-static int place_make(const struct gather *g, const struct agent *agent, struct place *ret, struct err *err)
+static int place_make(const struct gather *g, const struct agent *agent, struct str login, struct place *ret,
+                      struct err *err)
 {
     struct buf auth, url;
     struct str scheme;
@@ -151,7 +152,7 @@ static int place_make(const struct gather *g, const struct agent *agent, struct 
                      : str_eq(scheme, STR("http://")) ? STR("80")
                                                       : STR("443"));
     buf_put(&url, scheme);
-    put_login(g, agent, &url);
+    put_login(g, agent, login, &url);
     buf_put(&url, a);
     ret->url = z_of(buf_str(&url));
     buf_done(&auth);
@@ -217,12 +218,12 @@ static int add_placeholders(const struct gather *g, const struct agent *agent, s
     return 0;
 }
 
-int env_vars_make(const struct gather *g, const struct agent *agent, struct str install_key, struct env_vars *ret,
-                  struct err *err)
+int env_vars_make(const struct gather *g, const struct agent *agent, struct str install_key, struct str login,
+                  struct env_vars *ret, struct err *err)
 {
     struct place place;
     *ret = (struct env_vars) { NULL, 0 };
-    if (place_make(g, agent, &place, err))
+    if (place_make(g, agent, login, &place, err))
         return -1;
     char *trust = agent->advertise_trust_dir.n ? z_of(agent->advertise_trust_dir)
                                                : z_printf("%.*s/trust", STR_ARG(g->config->state_dir));

@@ -15,9 +15,10 @@ struct env_vars {
     size_t n;
 };
 
-/* install_key: 32 bytes of the state_dir. 0, or -1 (no listener that a URL can name; the install key does not fit). */
-int env_vars_make(const struct gather *g, const struct agent *agent, struct str install_key, struct env_vars *ret,
-                  struct err *err);
+/* install_key: 32 bytes of the state_dir. login: the token of the proxy URL where the agent logs in; STR_NONE: the
+ * agent's own, from its token_file. 0, or -1 (no listener that a URL can name; the install key does not fit). */
+int env_vars_make(const struct gather *g, const struct agent *agent, struct str install_key, struct str login,
+                  struct env_vars *ret, struct err *err);
 void env_vars_done(struct env_vars *vars);
 const char *env_vars_get(const struct env_vars *vars, const char *name);
 /* In the format "sh", "docker" or "json"; 0, or -1: a value cannot be written so (a line end for docker). */

@@ -154,3 +154,34 @@ int tickets_parse(struct str body, struct ticket_key keys[TICKET_KEYS_MAX], size
     *ret_n = n;
     return 0;
 }
+
+void run_logins_put(const struct run_logins *l, struct msg_writer *w)
+{
+    msg_put_u32(w, (uint32_t)l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        msg_put_u64(w, l->v[i].id);
+        msg_put_str(w, str_c(l->v[i].agent));
+        msg_put_str(w, str_of(l->v[i].digest, sizeof l->v[i].digest));
+    }
+}
+
+int run_logins_parse(struct str body, struct run_logins *ret)
+{
+    struct msg_reader r = msg_reader(body);
+    struct run_logins l = { .n = msg_get_u32(&r) };
+    if (r.bad || l.n > RUN_LOGINS_MAX)
+        return -1;
+    for (size_t i = 0; i < l.n; i++) {
+        struct run_login *login = &l.v[i];
+        login->id = msg_get_u64(&r);
+        struct str agent = msg_get_str(&r, sizeof login->agent - 1);
+        if (r.bad || !login->id || !agent.n || memchr(agent.p, '\0', agent.n) ||
+            !exact(&r, login->digest, sizeof login->digest))
+            return -1;
+        memcpy(login->agent, agent.p, agent.n);
+    }
+    if (!msg_reader_end(&r))
+        return -1;
+    *ret = l;
+    return 0;
+}

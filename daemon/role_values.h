@@ -50,4 +50,8 @@ enum { TICKET_KEYS_MAX = 3 };
 void tickets_put(const struct ticket_key *keys, size_t n, struct msg_writer *w);
 int tickets_parse(struct str body, struct ticket_key keys[TICKET_KEYS_MAX], size_t *ret_n);
 
+/* LOGINS: the whole list each time. */
+void run_logins_put(const struct run_logins *l, struct msg_writer *w);
+int run_logins_parse(struct str body, struct run_logins *ret);
+
 #endif

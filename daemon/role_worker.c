@@ -111,6 +111,13 @@ static int worker_on_message(struct role *r, struct role_msg *m)
         explicit_bzero(keys, sizeof keys);
         return 0;
     }
+    if (m->type == ROLE_LOGINS) {
+        struct run_logins logins;
+        if (run_logins_parse(m->text, &logins))
+            return -1;
+        worker_set_run_logins(w->worker, &logins);
+        return 0;
+    }
     if (m->type == ROLE_DRAIN) {
         worker_drain(w->worker);
         w->drain.cb = on_drain_timer;

@@ -46,6 +46,7 @@ struct child {
     int ring_fd, done_fd, listen_fd; /* -1: none. The listening socket outlives an incarnation */
     uint64_t snapshot;               /* number it runs on or has prepared */
     bool answered;                   /* PREPARE was answered */
+    uint64_t sync_asked, sync_done;  /* the last SYNC of this incarnation, and the last that it answered */
     uint64_t started_ms, backoff_ms;
     uint64_t deaths[CRASH_LOOP_DEATHS]; /* when, newest first */
     bool killed;                        /* by us */
@@ -83,6 +84,7 @@ struct env_value {
 struct watched_file; /* mint_sources.c */
 struct control;      /* control.c */
 struct reload;       /* reload.c */
+struct workers_sync; /* workers_sync.c */
 
 enum sup_state { SUP_STARTING = 0, SUP_RUNNING, SUP_DRAINING, SUP_ENDING, SUP_FLUSHING, SUP_DONE };
 
@@ -128,6 +130,8 @@ struct supervisor {
     bool sidecar_complained;
     struct control *control;
     struct reload *reload;
+    struct workers_sync *syncs;
+    struct run_logins logins;
 };
 
 /* supervisor.c */
@@ -165,12 +169,32 @@ bool children_ready(const struct supervisor *s);
 /* Sends, and kills the child when its channel takes no more. */
 void child_send(struct child *c, const struct role_msg *m);
 
+/* Asks it to say READY once it did everything sent before. */
+void child_sync(struct child *c, uint64_t id);
+
+/* workers_sync.c */
+/* Calls done once, later: when every worker did what it was sent before this call (all true), or at the deadline. */
+void workers_sync(struct supervisor *s, uint64_t deadline_ms, void (*done)(void *ctx, bool all), void *ctx);
+/* Whoever would have been called with ctx is gone. */
+void workers_sync_forget(struct supervisor *s, const void *ctx);
+/* A worker answered or died. */
+void workers_sync_look(struct supervisor *s);
+
+/* run_login.c */
+/* A login for one `outgate run` of this agent, which the workers are told of: its id and its token (hex, NUL-terminated).
+ * 0: the agent has no login claim or there are too many, with the reason. */
+enum { RUN_TOKEN_SIZE = 65 };
+uint64_t run_login_add(struct supervisor *s, const char *agent, struct str *ret_user, char token[RUN_TOKEN_SIZE], struct err *err);
+/* The run is over. */
+void run_login_drop(struct supervisor *s, uint64_t id);
+
 /* wiring.c */
 /* Everything a new incarnation is told: what it is made of, GO, its channels, SYNC. 0, or -1 with the reason. */
 int wiring_start(struct child *c, struct err *err);
 void wiring_send_listeners(struct child *worker);
 void wiring_send_own(struct supervisor *s);
 void wiring_send_tickets(struct supervisor *s, struct child *worker);
+void wiring_send_logins(struct child *worker);
 void wiring_send_tune(struct child *c);
 /* The writer of this child's ring is certainly gone. */
 void wiring_ring_died(struct child *c);

@@ -105,6 +105,14 @@ void wiring_send_tickets(struct supervisor *s, struct child *worker)
     send_writer(worker, &w, ROLE_TICKETS);
 }
 
+void wiring_send_logins(struct child *worker)
+{
+    struct msg_writer w;
+    msg_writer_init(&w);
+    run_logins_put(&worker->sup->logins, &w);
+    send_writer(worker, &w, ROLE_LOGINS);
+}
+
 void wiring_send_own(struct supervisor *s)
 {
     struct msg_writer w;
@@ -231,6 +239,7 @@ static void connect_role(struct child *c)
         pair(c, s->keeper);
         pair(c, s->resolver);
         wiring_send_tickets(s, c);
+        wiring_send_logins(c);
         wiring_send_listeners(c);
     }
 }
@@ -249,7 +258,7 @@ int wiring_start(struct child *c, struct err *err)
         return -1;
     child_send(c, &(struct role_msg) { .type = ROLE_GO });
     connect_role(c);
-    child_send(c, &(struct role_msg) { .type = ROLE_SYNC, .id = ++s->next_id });
+    child_sync(c, ++s->next_id);
     return 0;
 }
 

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-enum { CONFIG_MAX = 4 * 1024 * 1024 };
+enum { CONFIG_MAX = 4 * 1024 * 1024, CONFIG_NAME_MAX = 64 /* bytes of an agent's, a rule's, a credential's name */ };
 
 /* Where a thing stands in the file, for explain and for errors that show only later. */
 struct config_at {

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { NAME_MAX_BYTES = 64, TEXT_MAX = 4096, LIST_MAX = 100000 };
+enum { TEXT_MAX = 4096, LIST_MAX = 100000 };
 
 bool is_scalar(const struct ynode *v)
 {
@@ -85,7 +85,7 @@ bool read_text(struct config_reader *r, const struct ynode *v, void *out)
 
 bool read_name(struct config_reader *r, const struct ynode *v, void *out)
 {
-    bool ok = is_scalar(v) && v->text.n && v->text.n <= NAME_MAX_BYTES;
+    bool ok = is_scalar(v) && v->text.n && v->text.n <= CONFIG_NAME_MAX;
     for (size_t i = 0; ok && i < v->text.n; i++) {
         char c = v->text.p[i];
         ok = ascii_alpha(c) || ascii_digit(c) || (c != 0 && strchr("._-", c) && (i || c == '_'));

@@ -37,6 +37,7 @@ struct claims {
     uint64_t unix_uid;
     bool has_login; /* Proxy-Authorization was given */
     struct str user, token;
+    struct str run_agent; /* of a live `outgate run` whose token this is: its agent. Empty: none */
 };
 enum identify_result {
     IDENTIFY_UNKNOWN = 0, /* no agent, and no login could make it one */

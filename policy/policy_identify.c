@@ -253,6 +253,15 @@ static const struct agent *by_login(const struct identity *x, struct str user, s
     return !CRYPTO_memcmp(digest, against->digest, DIGEST) ? against->agent : NULL;
 }
 
+/* A run's token stands in for that of its agent's login, with the same user. */
+static const struct agent *by_run(const struct identity *x, struct str user, struct str agent)
+{
+    struct login_claim key = { .user = user };
+    const struct login_claim *l =
+        agent.n && x->nlogins ? bsearch(&key, x->logins, x->nlogins, sizeof *x->logins, by_user) : NULL;
+    return l && str_eq(l->agent->name, agent) ? l->agent : NULL;
+}
+
 struct evidence {
     const struct agent *source, *uid, *listener, *login;
 };
@@ -293,6 +302,8 @@ enum identify_result policy_identify(const struct policy *p, const struct claims
     e.listener = l ? l->agent : NULL;
     if (c->has_login) {
         e.login = by_login(x, c->user, c->token);
+        if (!e.login)
+            e.login = by_run(x, c->user, c->run_agent);
         if (!e.login)
             return unknown(p, c, &e);
     }

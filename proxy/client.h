@@ -43,7 +43,8 @@ struct client {
     uint64_t uid;
     char addr[64];
     char conn_id[27];
-    char agent_name[64]; /* "" until known */
+    char agent_name[CONFIG_NAME_MAX + 1]; /* "" until known */
+    uint64_t run_login;  /* id of the run whose login it came with; 0: none */
     struct agent_state *agent_state; /* whose connections count this one */
 
     /* the tunnel */

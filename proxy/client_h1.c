@@ -64,7 +64,11 @@ enum identify_result client_identify(struct client *c, const struct h1_head *h, 
         claims.user = claims.token = STR("");
     else if (given && !read_login(h, mem, sizeof mem, &claims.user, &claims.token))
         claims.user = claims.token = STR("");
+    const struct run_login *run = given == 1 ? run_logins_find(&c->w->run_logins, claims.token) : NULL;
+    if (run)
+        claims.run_agent = str_c(run->agent);
     enum identify_result r = policy_identify(c->view->policy, &claims, ret);
+    c->run_login = r == IDENTIFY_OK && run ? run->id : 0;
     explicit_bzero(mem, sizeof mem);
     if (r == IDENTIFY_OK)
         snprintf(c->agent_name, sizeof c->agent_name, "%.*s", STR_ARG((*ret)->name));
@@ -73,6 +77,8 @@ enum identify_result client_identify(struct client *c, const struct h1_head *h, 
 
 const struct agent *client_agent(struct client *c)
 {
+    if (c->run_login && !run_logins_has(&c->w->run_logins, c->run_login))
+        return NULL;
     return c->agent_name[0] ? policy_agent(c->view->policy, str_c(c->agent_name)) : NULL;
 }
 

@@ -11,6 +11,7 @@
 #include "proxy/client_tls.h"
 #include "proxy/h1_head.h"
 #include "proxy/origin_tls.h"
+#include "proxy/run_login.h"
 #include "proxy/view.h"
 
 struct client;
@@ -41,6 +42,7 @@ struct worker {
     struct session_cache *sessions;
     struct pool *pool;
     struct agent_table *agents;
+    struct run_logins run_logins;
     struct listener *listeners;
     int fd_most;                /* no client beyond this descriptor: the rest is for origins and roles */
     uint64_t crowded_ms;        /* when that was said last */

@@ -101,7 +101,7 @@ struct exchange {
     /* head, target, who */
     struct request req;
     const struct agent *agent; /* of view's policy; NULL: unknown */
-    char agent_name[64];       /* survives a change of view, for the log */
+    char agent_name[CONFIG_NAME_MAX + 1]; /* survives a change of view, for the log */
     enum scheme scheme;
     struct host host;
     uint16_t port;

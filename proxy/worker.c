@@ -228,6 +228,11 @@ void worker_set_ticket_keys(struct worker *w, const struct ticket_key *keys, siz
     client_tls_set_keys(w->tls, keys, n);
 }
 
+void worker_set_run_logins(struct worker *w, const struct run_logins *l)
+{
+    w->run_logins = *l;
+}
+
 void worker_flush_leaves(struct worker *w)
 {
     leaf_cache_flush(w->leaves);

@@ -11,6 +11,7 @@
 #include "base/loop.h"
 #include "mint/placeholder.h"
 #include "policy/policy.h"
+#include "proxy/run_login.h"
 
 struct worker;
 
@@ -44,6 +45,8 @@ struct ticket_key {
     unsigned char name[16], aes[32], hmac[32];
 };
 void worker_set_ticket_keys(struct worker *w, const struct ticket_key *keys, size_t n);
+/* The logins of every `outgate run` that goes on. A connection that came with one that is gone is refused at its next request. */
+void worker_set_run_logins(struct worker *w, const struct run_logins *l);
 /* Stops accepting, answers new requests with `draining`, closes idle connections; *worker_idle* becomes true when nothing is open. */
 void worker_drain(struct worker *w);
 bool worker_idle(const struct worker *w);

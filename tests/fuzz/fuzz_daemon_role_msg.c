@@ -22,6 +22,8 @@ static void values(struct str text)
     if (own_list_parse(text, &o) == 0)
         own_list_done(&o);
     tickets_parse(text, keys, &n);
+    struct run_logins l;
+    run_logins_parse(text, &l);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

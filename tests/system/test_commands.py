@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The commands: exit codes, what they print, what they refuse. PRODUCT: Commands."""
+import base64
 import json
 import os
 import pty
@@ -613,6 +614,87 @@ def test_run_status_and_private_server():
             assert r.returncode == 3 and r.out == "through" and "outgate: ready" not in r.err  # the one that runs is used
             assert p.poll() is None
         finally:
+            ended(p)
+
+
+LONG = "a" * 64  # as long as a name may be
+
+
+def proxied(port, user, token, target="http://api.test/no"):
+    """The status line and the refusal's code of one request to the proxy."""
+    login = base64.b64encode(f"{user}:{token}".encode()).decode()
+    with socket.create_connection(("127.0.0.1", port), 5) as s:
+        s.sendall(f"GET {target} HTTP/1.1\r\nHost: api.test\r\nProxy-Authorization: Basic {login}\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while chunk := s.recv(4096):
+            answer += chunk
+    return answer.split(b" ", 2)[1].decode(), answer.decode(errors="replace")
+
+
+def held_run(f, agent):
+    """(process, token) of a command that goes on until it reads a line. No variable holds the agents' own tokens."""
+    c = subprocess.Popen([EXE, "run", "-c", f.file, "--agent", agent, "--", "sh", "-c", "echo $HTTPS_PROXY; env | grep -cE '(0123456789abcdef){2}|(fedcba9876543210){2}'; read x"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    url = c.stdout.readline().strip()
+    assert c.stdout.readline() == "0\n"
+    return c, re.fullmatch(r"http://[^:]*:([0-9a-f]{64})@127\.0\.0\.1:" + str(f.port), url)[1]
+
+
+def test_run_login():
+    """An agent that logs in: the command gets a token that ends with it, and never sees the agent's own."""
+    with Folder() as f:
+        own, other = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+        for name, token in (("coder.token", own), ("other.token", other)):
+            with open(f.path(name), "w") as out:
+                out.write(token + "\n")
+        text = open(f.file).read().replace("      - source: 127.0.0.1/32\n", f"""      - login: {{user: us%er, token_file: coder.token}}
+  - name: {LONG}
+    identify:
+      - login: {{user: long, token_file: other.token}}
+""")
+        open(f.file, "w").write(text)
+        p = f.serve()
+        held = []
+        try:
+            assert proxied(f.port, "us%er", own)[0] != "407" and proxied(f.port, "us%er", other)[0] == "407"  # the agent's own token
+            # two commands at once: each its own token
+            held += [held_run(f, "coder"), held_run(f, "coder")]
+            (first, a), (second, b) = held
+            assert len({a, b, own}) == 3
+            for token in (a, b):
+                status, answer = proxied(f.port, "us%er", token)
+                assert status == "403" and '"agent":"coder"' in answer, answer
+                assert proxied(f.port, "long", token)[0] == "407"  # no login of another agent
+            # a connection that began with it is refused once the run is over, the other run goes on
+            login = base64.b64encode(f"us%er:{a}".encode()).decode()
+            kept = socket.create_connection(("127.0.0.1", f.port), 5)
+            kept.sendall(f"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test:443\r\nProxy-Authorization: Basic {login}\r\n\r\n".encode())
+            assert kept.recv(4096).startswith(b"HTTP/1.1 200 ")
+            first.communicate("\n", timeout=10)
+            wait_for(lambda: proxied(f.port, "us%er", a)[0] == "407", "the end of the login")
+            assert proxied(f.port, "us%er", b)[0] == "403"
+            kept.sendall(b"GET /ok/x HTTP/1.1\r\nHost: api.test:443\r\n\r\n")
+            assert b"unknown_agent" in kept.recv(65536)
+            kept.close()
+            # killed: the login goes as well
+            second.kill()
+            wait_for(lambda: proxied(f.port, "us%er", b)[0] == "407", "the end of the login")
+            # a reload that takes the agent's login away
+            third = held_run(f, LONG)
+            held.append(third)
+            assert proxied(f.port, "long", third[1])[0] == "403"
+            now = open(f.file).read()
+            open(f.file, "w").write(now.replace("login: {user: long, token_file: other.token}", "source: 127.0.0.2/32"))
+            assert sh("reload", "-c", f.file).returncode == OK and proxied(f.port, "long", third[1])[0] == "407"
+            open(f.file, "w").write(now)
+            assert sh("reload", "-c", f.file).returncode == OK and proxied(f.port, "long", third[1])[0] == "403"
+            what = [json.loads(line) for line in sh("audit", "tail", "-c", f.file, "-n", "200", "--json").out.splitlines()]
+            runs = [(e["what"], e["message"]) for e in what if e["type"] == "lifecycle" and e["what"].startswith("run_")]
+            assert runs.count(("run_begun", "coder")) == 2 and runs.count(("run_ended", "coder")) == 2 and ("run_begun", LONG) in runs, runs
+        finally:
+            for c, _ in held:
+                c.kill()
+                c.wait()
             ended(p)
 
 

@@ -188,6 +188,45 @@ static void test_values_lists(void **state)
     buf_done(&w.buf);
 }
 
+static void test_run_logins(void **state)
+{
+    (void)state;
+    struct run_logins l = { .n = RUN_LOGINS_MAX }, got;
+    struct msg_writer w;
+    for (size_t i = 0; i < l.n; i++) {
+        char token[16];
+        l.v[i].id = i + 1;
+        memset(l.v[i].agent, 'a', CONFIG_NAME_MAX);
+        snprintf(token, sizeof token, "token%zu", i);
+        run_login_digest(str_c(token), l.v[i].digest);
+    }
+    msg_writer_init(&w);
+    run_logins_put(&l, &w);
+    assert_int_equal(run_logins_parse(buf_str(&w.buf), &got), 0);
+    assert_memory_equal(&l, &got, sizeof l);
+    for (size_t n = 0; n < buf_size(&w.buf); n++)
+        assert_int_equal(run_logins_parse(str_sub(buf_str(&w.buf), 0, n), &got), -1);
+    assert_ptr_equal(run_logins_find(&l, STR("token63")), &l.v[63]);
+    assert_null(run_logins_find(&l, STR("token64")));
+    assert_null(run_logins_find(&l, STR("")));
+    assert_true(run_logins_has(&l, 64) && !run_logins_has(&l, 65));
+    buf_done(&w.buf);
+    /* an id of 0 means none */
+    l.n = 1;
+    l.v[0].id = 0;
+    msg_writer_init(&w);
+    run_logins_put(&l, &w);
+    assert_int_equal(run_logins_parse(buf_str(&w.buf), &got), -1);
+    buf_done(&w.buf);
+    l.n = 0;
+    assert_null(run_logins_find(&l, STR("token0")));
+    msg_writer_init(&w);
+    run_logins_put(&l, &w);
+    assert_int_equal(run_logins_parse(buf_str(&w.buf), &got), 0);
+    assert_int_equal(got.n, 0);
+    buf_done(&w.buf);
+}
+
 static void test_control_requests(void **state)
 {
     (void)state;
@@ -199,6 +238,9 @@ static void test_control_requests(void **state)
         { "{\"v\":1,\"command\":\"reload\",\"config\":\"/a/b.yaml\"}", CONTROL_RELOAD },
         { "{\"v\":1,\"command\":\"lease.revoke\",\"credential\":\"github\"}", CONTROL_LEASE_REVOKE },
         { "{\"v\":1,\"command\":\"lease.revoke\",\"lease_id\":\"l1\"}", CONTROL_LEASE_REVOKE },
+        { "{\"v\":1,\"command\":\"login\",\"agent\":\"coder\"}", CONTROL_LOGIN },
+        { "{\"v\":1,\"command\":\"login\"}", CONTROL_NONE },
+        { "{\"v\":1,\"command\":\"login\",\"agent\":1}", CONTROL_NONE },
         { "{\"v\":1,\"command\":\"lease.revoke\"}", CONTROL_NONE },
         { "{\"v\":1,\"command\":\"lease.revoke\",\"lease_id\":\"l1\",\"credential\":\"github\"}", CONTROL_NONE },
         { "{\"v\":2,\"command\":\"status\"}", CONTROL_NONE },
@@ -252,6 +294,8 @@ static void test_control_access(void **state)
         { { 1000, 1000, false, false }, CONTROL_LEASE_LIST, CONTROL_TOKEN },
         { { 1000, 1000, false, true }, CONTROL_LEASE_REVOKE, CONTROL_TOKEN },
         { { 1001, 1000, false, true }, CONTROL_STATUS, CONTROL_REFUSED },
+        { { 1000, 0, true, true }, CONTROL_LOGIN, CONTROL_REFUSED },
+        { { 1000, 1000, false, false }, CONTROL_LOGIN, CONTROL_ALLOWED }, /* it can read the agents' tokens */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(control_access(&cases[i].peer, cases[i].command), cases[i].want);
@@ -263,7 +307,7 @@ int main(void)
         cmocka_unit_test(test_role_round_trip),  cmocka_unit_test(test_role_direction),
         cmocka_unit_test(test_role_refused),     cmocka_unit_test(test_role_kind),
         cmocka_unit_test(test_values),           cmocka_unit_test(test_values_lists),
-        cmocka_unit_test(test_control_requests), cmocka_unit_test(test_control_access),
+        cmocka_unit_test(test_run_logins), cmocka_unit_test(test_control_requests), cmocka_unit_test(test_control_access),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -321,6 +321,29 @@ static void test_identify(void **state)
             (identify_cases[i].agent ? !agent || !str_eq(agent->name, str_c(identify_cases[i].agent)) : agent != NULL))
             fail_msg("%zu: %d %s", i, (int)r, agent ? agent->name.p : "-");
     }
+    /* the token of a run: only with the user of its own agent's login, and only where the other claims agree */
+    static const struct {
+        const char *source, *user, *run_agent;
+        enum identify_result result;
+    } runs[] = {
+        { "127.0.0.1", "u", "login", IDENTIFY_OK },      { "127.0.0.1", "u", "", IDENTIFY_LOGIN },
+        { "127.0.0.1", "v", "login", IDENTIFY_LOGIN },   { "127.0.0.1", "x", "login", IDENTIFY_LOGIN },
+        { "127.0.0.1", "u", "nobody", IDENTIFY_LOGIN },  { "127.0.0.1", "", "login", IDENTIFY_LOGIN },
+        { "10.1.2.3", "u", "login", IDENTIFY_UNKNOWN },  { "10.9.0.1", "v", "both", IDENTIFY_LOGIN },
+        { "10.2.0.1", "v", "both", IDENTIFY_OK },        { "127.0.0.1", "u", "source", IDENTIFY_LOGIN },
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const struct agent *agent = NULL;
+        struct claims c = { .listener = STR("127.0.0.1:3128"),
+                            .has_login = true,
+                            .user = str_c(runs[i].user),
+                            .token = STR("of the run"),
+                            .run_agent = str_c(runs[i].run_agent) };
+        assert_int_equal(ip_parse(str_c(runs[i].source), &c.source), 0);
+        assert_int_equal(policy_identify(p, &c, &agent), runs[i].result);
+        if (runs[i].result == IDENTIFY_OK)
+            assert_true(str_eq(agent->name, c.run_agent));
+    }
     policy_unref(&p);
     /* without logins nothing can help */
     p = make("version: 1\nagents:\n  - {name: a, identify: [{source: 10.0.0.1}]}\n");
