@@ -222,7 +222,9 @@ static void check_end(struct verify *v)
     if (v->suspect.seq)
         settle_suspect(v, a->seq != v->suspect.seq || !memcmp(a->head, v->suspect.hash, 64));
     if (v->anchor_result == ANCHOR_NONE)
-        bad(v, 0, v->anchor_file, 0, "the anchor is missing");
+        bad(v, 0, v->anchor_file, 0,
+            v->list.n ? "the anchor is missing"
+                      : "there is neither a line nor an anchor: either the server never ran, or its log was removed");
     else if (v->anchor_result == ANCHOR_BAD)
         bad(v, 0, v->anchor_file, 0, "the anchor is not signed by this log's key");
     else if (a->seq > last)
