@@ -242,8 +242,13 @@ bool listeners_own(const struct listeners *ls, struct own_list *own)
                   "that are missing; "
                   "listen on single addresses instead of 0.0.0.0 or [::]",
                   OWN_MAX);
+        struct own_list both = { NULL, NULL, 0 }; /* what was known first, should there be no room for all */
         for (size_t i = 0; i < own->n; i++)
-            own_add(&fresh, &own->ips[i], own->ports[i]);
+            own_add(&both, &own->ips[i], own->ports[i]);
+        for (size_t i = 0; i < fresh.n; i++)
+            own_add(&both, &fresh.ips[i], fresh.ports[i]);
+        own_list_done(&fresh);
+        fresh = both;
     }
     bool changed = !own_equal(&fresh, own);
     own_list_done(own);
