@@ -5,15 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int print_json(json_t *root)
-{
-    char *text = json_dumps(root, JSON_INDENT(2));
-    if (text)
-        printf("%s\n", text);
-    free(text);
-    return text ? CLI_OK : CLI_UNREADABLE;
-}
-
 static const char *text(const json_t *root, const char *key)
 {
     const char *s = json_string_value(json_object_get(root, key));
@@ -50,7 +41,7 @@ int cli_status(const struct cli *cli)
     if (r)
         return r;
     if (cli->json)
-        r = print_json(root);
+        r = control_print_json(root);
     else
         print_status(root);
     json_decref(root);
@@ -64,9 +55,12 @@ static int simple(const struct cli *cli, enum control_command command, const cha
     int r = control_command(cli, &q, &root);
     if (r)
         return r;
-    printf("%s (snapshot %s)\n", done, text(root, "snapshot"));
+    if (cli->json)
+        r = control_print_json(root);
+    else
+        printf("%s (snapshot %s)\n", done, text(root, "snapshot"));
     json_decref(root);
-    return CLI_OK;
+    return r;
 }
 
 int cli_reload(const struct cli *cli)
@@ -89,7 +83,7 @@ int cli_lease_list(const struct cli *cli)
     json_t *leases = json_object_get(root, "leases"), *l;
     size_t i;
     if (cli->json)
-        r = print_json(leases);
+        r = control_print_json(leases);
     else
         json_array_foreach(leases, i, l)
             printf("%-36s %-20s %-16s %s:%lld until %s\n", text(l, "lease_id"), text(l, "credential"), text(l, "agent"),
@@ -113,7 +107,10 @@ int cli_lease_revoke(const struct cli *cli)
     if (r)
         return r;
     long long n = number(root, "revoked");
-    printf("%lld lease%s revoked\n", n, n == 1 ? "" : "s");
+    if (cli->json)
+        r = control_print_json(root);
+    else
+        printf("%lld lease%s revoked\n", n, n == 1 ? "" : "s");
     json_decref(root);
-    return n ? CLI_OK : CLI_NO;
+    return r ? r : n ? CLI_OK : CLI_NO;
 }

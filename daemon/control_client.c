@@ -190,10 +190,21 @@ static int ask_or_fail(const struct target *t, struct control_request *q, json_t
     return cli_fail(t->broken ? CLI_UNREADABLE : CLI_UNREACHABLE, "%s", err.text);
 }
 
-static int print_refusal(const json_t *root, const char *runtime)
+int control_print_json(const json_t *root)
+{
+    char *text = json_dumps(root, JSON_INDENT(2));
+    if (text)
+        printf("%s\n", text);
+    free(text);
+    return text ? CLI_OK : CLI_UNREADABLE;
+}
+
+static int print_refusal(const struct cli *cli, const json_t *root, const char *runtime)
 {
     size_t i;
     const json_t *line;
+    if (cli->json)
+        control_print_json(root);
     json_array_foreach(json_object_get(root, "errors"), i, line)
         fprintf(stderr, "%s\n", json_string_value(line) ? json_string_value(line) : "");
     const char *code = text_of(root, "code");
@@ -219,7 +230,7 @@ int control_command(const struct cli *cli, struct control_request *q, json_t **r
         explicit_bzero(q->token, sizeof q->token);
     }
     if (r == 0 && !json_is_true(json_object_get(root, "ok")))
-        r = print_refusal(root, t.runtime);
+        r = print_refusal(cli, root, t.runtime);
     target_done(&t);
     if (r)
         json_decref(root);

@@ -13,7 +13,10 @@
 int control_ask(const char *runtime, struct control_request *q, json_t **ret, struct err *err);
 /* The same, and the connection stays open: *ret_fd, for as long as what was asked for is wanted. */
 int control_ask_held(const char *runtime, struct control_request *q, json_t **ret, int *ret_fd, struct err *err);
-/* The whole way of a command: RUNTIME from cli, the console token from the terminal when it is wanted, errors printed.
+/* To stdout. 0 or the exit status. */
+int control_print_json(const json_t *root);
+/* The whole way of a command: RUNTIME from cli, the console token from the terminal when it is wanted, errors printed (a
+ * refusal as JSON on stdout too, where --json asks for it).
  * CLI_OK with *ret an answer that says ok, or the exit status. q->command is set by the caller. */
 int control_command(const struct cli *cli, struct control_request *q, json_t **ret);
 

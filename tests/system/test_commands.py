@@ -445,9 +445,13 @@ def test_status_reload_drain():
             assert len(d["workers"]) == 1 and d["audit"]["blocked"] is False
             assert "worker" in sh("status", "-c", f.file).out
             assert sh("reload", "-c", f.file).returncode == OK
+            assert json.loads(sh("reload", "--json", "-c", f.file).out)["ok"] is True
             f.write("bogus: 1\n")
             r = sh("reload", "-c", f.file)  # the file cannot be parsed, its server is found all the same
             assert r.returncode == NO and "bogus" in r.err, (r.returncode, r.err)
+            r = sh("reload", "--json", "-c", f.file)
+            d2 = json.loads(r.out)
+            assert r.returncode == NO and d2["ok"] is False and d2["code"] == "config_errors" and "bogus" in d2["errors"][0], d2
             assert json.loads(sh("status", "--json", "-c", f.file).out)["snapshot"] == d["snapshot"]
             other = f.path("other.yaml")
             f.write()
@@ -457,7 +461,8 @@ def test_status_reload_drain():
             r = sh("lease", "revoke", "nothing", "-c", f.file)
             if os.geteuid() == 0:
                 assert r.returncode == NO and "0 leases" in r.out
-                assert sh("drain", "-c", f.file).returncode == OK
+                assert json.loads(sh("lease", "revoke", "--json", "nothing", "-c", f.file).out)["revoked"] == 0
+                assert json.loads(sh("drain", "--json", "-c", f.file).out)["ok"] is True
                 assert p.wait(10) == OK
         finally:
             if p.poll() is None:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of our own addresses, with the machine's interfaces played by this file: what could not be listed stays known. */
+ * The list of our own addresses, with the machine's interfaces played by this file: what could not be listed stays
+ * known. */
 #include "daemon/listeners.h"
 
 #include <arpa/inet.h>
