@@ -41,6 +41,7 @@ static const struct option_desc cli_options[] = {
     { 'S', "sandbox", 0, NULL, "run it in a network namespace of its own (not in this build)" },
     { 'F', "follow", 'f', NULL, "go on as events come" },
     { 'n', "lines", 'n', "N", "how many lines (10)" },
+    { 's', "store", 0, "STORES", "only these: system, nss, java, with commas" },
 };
 enum { OPTIONS = sizeof cli_options / sizeof *cli_options };
 
@@ -163,6 +164,9 @@ static int option_set(struct cli *cli, const struct option_desc *o, const char *
         break;
     case 'C':
         cli->credential = value;
+        break;
+    case 's':
+        cli->store = value;
         break;
     case 'j':
         cli->json = true;

@@ -17,7 +17,7 @@ enum {
 enum { CLI_HEADERS_MAX = 64 };
 
 struct cli {
-    const char *config, *agent, *format, *like, *credential;
+    const char *config, *agent, *format, *like, *credential, *store;
     const char *headers[CLI_HEADERS_MAX];
     size_t nheaders;
     bool json, sandbox, follow;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/cli_ca.h"
+
 #include "ca/root.h"
-#include "daemon/cli.h"
 #include "daemon/files.h"
 #include "daemon/trust.h"
 
@@ -13,8 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The certificate from trust/, which everyone may read. */
-static int read_ca(const struct cli *cli, struct buf *out)
+int cli_ca_read(const struct cli *cli, struct buf *out)
 {
     struct gather g;
     struct err err;
@@ -45,7 +45,7 @@ int cli_ca_export(const struct cli *cli)
         return cli_fail(CLI_USAGE, "ca export: %s is not text: send it to a file", name);
     buf_init(&pem, 65536);
     buf_init(&out, 65536);
-    int r = read_ca(cli, &pem);
+    int r = cli_ca_read(cli, &pem);
     if (r == 0 && (root_load_cert(buf_str(&pem), &cert, &err) || root_put_cert_as(format, cert, &out, &err)))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0)
@@ -62,7 +62,7 @@ int cli_ca_show(const struct cli *cli)
     struct err err;
     X509 *cert = NULL;
     buf_init(&pem, 65536);
-    int r = read_ca(cli, &pem);
+    int r = cli_ca_read(cli, &pem);
     if (r == 0 && root_load_cert(buf_str(&pem), &cert, &err))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/cli.h"
 #include "daemon/cli_agent.h"
+#include "daemon/env_files.h"
 #include "daemon/files.h"
 
 #include <stdio.h>
@@ -48,8 +49,10 @@ int cli_env(const struct cli *cli)
     struct agent_view v;
     struct err err;
     struct buf out;
-    if (strcmp(format, "sh") != 0 && strcmp(format, "docker") != 0 && strcmp(format, "json") != 0)
-        return cli_fail(CLI_USAGE, "env: --format: expected sh, docker or json, got '%s'", format);
+    enum env_file file;
+    if (strcmp(format, "sh") != 0 && strcmp(format, "docker") != 0 && strcmp(format, "json") != 0 &&
+        !env_file_parse(str_c(format), &file))
+        return cli_fail(CLI_USAGE, "env: --format: expected sh, docker, json, wgetrc or apt, got '%s'", format);
     buf_init(&out, 1024 * 1024);
     int r = agent_view_make(cli, &v);
     if (r == 0)

@@ -2,6 +2,8 @@
 #include "daemon/env_vars.h"
 
 #include "base/log.h"
+#include "daemon/env_files.h"
+#include "daemon/env_listener.h"
 #include "daemon/files.h"
 #include "daemon/trust.h"
 #include "mint/placeholder.h"
@@ -20,6 +22,8 @@ enum env_kind {
     ENV_CERT_DIR,
     ENV_BASIC,
     ENV_JAVA,
+    ENV_WGETRC,
+    ENV_APT,
     ENV_KINDS
 };
 
@@ -50,6 +54,12 @@ static void add(struct env_vars *vars, const char *name, char *value)
     MUST(v);
     vars->v = v;
     vars->v[vars->n++] = (struct env_var) { z_of(str_c(name)), value };
+}
+
+static void add_some(struct env_vars *vars, const char *name, char *value)
+{
+    if (value)
+        add(vars, name, value);
 }
 
 const char *env_vars_get(const struct env_vars *vars, const char *name)
@@ -108,27 +118,21 @@ static int authority(const struct gather *g, const struct agent *agent, struct s
             a.n--;
         return buf_put(out, a);
     }
-    for (size_t i = 0; i < g->config->nproxy; i++) {
-        const struct config_listener *l = &g->config->proxy[i];
-        if (l->kind == LISTENER_UNIX)
-            continue;
-        struct ip ip = l->ip;
-        static const uint8_t zero[16];
-        if (memcmp(ip.b, zero, sizeof zero) == 0) /* any address: from this machine, loopback */
-            ip = ip.family == 4 ? (struct ip) { 4, { 127, 0, 0, 1 } } : (struct ip) { 6, { [15] = 1 } };
-        if (l->kind == LISTENER_TLS)
-            *ret_scheme = STR("https://");
-        char text[46];
-        if (l->kind == LISTENER_TLS && g->config->nlisten_names)
-            buf_put(out, g->config->listen_names[0]);
-        else
-            buf_putf(out, ip.family == 6 ? "[%s]" : "%s", ip_format(&ip, text));
-        return buf_putf(out, ":%u", l->port);
-    }
-    return err_set(
-        err,
-        "agents: %.*s: no listener that a proxy URL can name: list an address in listen.proxy, or set advertise.proxy",
-        STR_ARG(agent->name));
+    const struct config_listener *l = env_listener_of(g->config, agent, err);
+    if (!l)
+        return -1;
+    struct ip ip = l->ip;
+    static const uint8_t zero[16];
+    if (memcmp(ip.b, zero, sizeof zero) == 0) /* any address: from this machine, loopback */
+        ip = ip.family == 4 ? (struct ip) { 4, { 127, 0, 0, 1 } } : (struct ip) { 6, { [15] = 1 } };
+    if (l->kind == LISTENER_TLS)
+        *ret_scheme = STR("https://");
+    char text[46];
+    if (l->kind == LISTENER_TLS && g->config->nlisten_names)
+        buf_put(out, g->config->listen_names[0]);
+    else
+        buf_putf(out, ip.family == 6 ? "[%s]" : "%s", ip_format(&ip, text));
+    return buf_putf(out, ":%u", l->port);
 }
 
 static int place_make(const struct gather *g, const struct agent *agent, struct str login, struct place *ret,
@@ -160,7 +164,8 @@ static int place_make(const struct gather *g, const struct agent *agent, struct 
     return 0;
 }
 
-static char *value_of(enum env_kind kind, const struct place *p, const char *trust)
+/* NULL: nothing to say. */
+static char *value_of(enum env_kind kind, const struct place *p, const char *trust, struct str state_dir)
 {
     switch (kind) {
     case ENV_PROXY:
@@ -186,6 +191,10 @@ static char *value_of(enum env_kind kind, const struct place *p, const char *tru
                         "-Dhttp.nonProxyHosts=localhost|127.0.0.1 -Djavax.net.ssl.trustStore=%s/truststore.p12 "
                         "-Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" TRUST_P12_PASSWORD,
                         p->host, p->port, p->host, p->port, trust);
+    case ENV_WGETRC:
+        return env_file_path(ENV_FILE_WGETRC, str_c(trust), state_dir);
+    case ENV_APT:
+        return env_file_path(ENV_FILE_APT, str_c(trust), state_dir);
     case ENV_KINDS:
         break;
     }
@@ -228,7 +237,7 @@ int env_vars_make(const struct gather *g, const struct agent *agent, struct str 
     char *trust = agent->advertise_trust_dir.n ? z_of(agent->advertise_trust_dir)
                                                : z_printf("%.*s/trust", STR_ARG(g->config->state_dir));
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        add(ret, table[i].name, value_of(table[i].kind, &place, trust));
+        add_some(ret, table[i].name, value_of(table[i].kind, &place, trust, g->config->state_dir));
     int r = add_placeholders(g, agent, install_key, ret, err);
     explicit_bzero(place.url, strlen(place.url));
     free(place.url);
@@ -275,6 +284,9 @@ static int put_json(const struct env_vars *vars, struct buf *out)
 
 int env_vars_put(const struct env_vars *vars, struct str format, struct buf *out, struct err *err)
 {
+    enum env_file file;
+    if (env_file_parse(format, &file))
+        return env_file_put(file, vars, out, err);
     if (str_eq(format, STR("json")))
         return put_json(vars, out) ? err_set(err, "the variables cannot be written as JSON") : 0;
     bool docker = str_eq(format, STR("docker"));

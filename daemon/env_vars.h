@@ -21,7 +21,8 @@ int env_vars_make(const struct gather *g, const struct agent *agent, struct str 
                   struct env_vars *ret, struct err *err);
 void env_vars_done(struct env_vars *vars);
 const char *env_vars_get(const struct env_vars *vars, const char *name);
-/* In the format "sh", "docker" or "json"; 0, or -1: a value cannot be written so (a line end for docker). */
+/* In the format "sh", "docker", "json" or one of env_files.h; 0, or -1: a value cannot be written so (a line end for
+ * docker). */
 int env_vars_put(const struct env_vars *vars, struct str format, struct buf *out, struct err *err);
 
 /* Is NAME one that must not reach the agent: an env source of some credential, or a known provider's variable, and no

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/env_files.h"
 #include "daemon/statedir.h"
 #include "daemon/trust.h"
 
@@ -236,7 +237,8 @@ static void commit(struct reload *r)
     wiring_send_tune(s->logger);
     wiring_send_tune(s->ca);
     commit_workers(s);
-    if (trust_write(s->state_fd, buf_str(&s->ca_pem), buf_str(&s->current->gathered.system_roots), &err))
+    if (trust_write(s->state_fd, buf_str(&s->ca_pem), buf_str(&s->current->gathered.system_roots), &err) ||
+        env_files_write(s->state_fd, s->current->gathered.config, &err))
         log_error("%s", err.text);
     log_info("reloaded: snapshot %s (was %s)", s->current->hash, old->hash);
     event_config(s, r->who, true, old->hash, s->current->hash, NULL);

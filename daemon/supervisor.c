@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/lockdown.h"
 #include "base/log.h"
+#include "daemon/env_files.h"
 #include "daemon/files.h"
 #include "daemon/runtime.h"
 #include "daemon/statedir.h"
@@ -306,7 +307,9 @@ static int state_open(struct supervisor *s, const struct config *c, struct err *
     s->install_key.wipe = true;
     if (statedir_read_install_key(s->state_fd, &s->install_key, err) || statedir_read_ca(s->state_fd, &s->ca_pem, err))
         return -1;
-    return trust_write(s->state_fd, buf_str(&s->ca_pem), buf_str(&s->current->gathered.system_roots), err);
+    if (trust_write(s->state_fd, buf_str(&s->ca_pem), buf_str(&s->current->gathered.system_roots), err))
+        return -1;
+    return env_files_write(s->state_fd, c, err);
 }
 
 static int runtime_take(struct supervisor *s, const struct config *c, struct err *err)

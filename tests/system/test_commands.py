@@ -94,7 +94,7 @@ def ended(p):
 def test_help():
     r = sh("--help")
     assert r.returncode == OK
-    for command in ("init", "check", "serve", "run", "env", "explain", "placeholder", "ca export", "status", "reload", "drain", "lease list",
+    for command in ("init", "check", "serve", "run", "env", "explain", "placeholder", "ca export", "ca install", "ca uninstall", "status", "reload", "drain", "lease list",
                     "audit verify", "version"):
         assert re.search(rf"^  {command} ", r.out, re.M), command
         h = sh(*command.split(), "--help")
@@ -244,10 +244,79 @@ def test_env():
         assert shell.stdout == v["GITHUB_TOKEN"]
         r = sh("env", "-c", f.file, "--agent", "coder", "--format", "docker")
         assert f"GITHUB_TOKEN={v['GITHUB_TOKEN']}\n" in r.out
+        assert v["WGETRC"] == f.path("home", "state", "trust", "wgetrc") and v["APT_CONFIG"].endswith("/trust/apt.conf")
         r = sh("explain", "-c", f.file, "--agent", "coder", "--json", "-H", f"Authorization: Bearer {v['GITHUB_TOKEN']}", "GET", "https://api.test/ok/x")
         assert r.returncode == OK and json.loads(r.out)["credentials"] == ["github"], r.out
         r = sh("explain", "-c", f.file, "--agent", "coder", "--json", "-H", f"X-Other: {v['GITHUB_TOKEN']}", "GET", "https://api.test/ok/x")
         assert r.returncode == NO and json.loads(r.out)["code"] == "placeholder_wrong_slot", r.out
+
+
+def test_env_files():
+    """Whole files for wget and apt, and in the trust folder those that name the CA alone, for each name that agents know the folder by."""
+    token = "0123456789abcdef" * 2
+    with Folder() as f:
+        with open(f.path("coder.token"), "w") as out:
+            out.write(token)
+        text = open(f.file).read().replace("- source: 127.0.0.1/32", "- login: {user: coder, token_file: coder.token}")
+        text = text.replace("agents:\n", "agents:\n  - name: caged\n    advertise: {proxy: '10.0.0.1:3128', trust_dir: /etc/out gate}\n    identify: [{source: 127.0.0.9/32}]\n")
+        open(f.file, "w").write(text)
+        url, bundle = f"http://coder:{token}@127.0.0.1:{f.port}", f.path("home", "state", "trust", "bundle.pem")
+        wgetrc = sh("env", "-c", f.file, "--agent", "coder", "--format", "wgetrc").out.splitlines()
+        assert wgetrc == ["use_proxy = on", f"https_proxy = {url}", f"http_proxy = {url}", "no_proxy = localhost,127.0.0.1,::1", f"ca_certificate = {bundle}"]
+        with open(f.path("apt.conf"), "w") as out:
+            out.write(sh("env", "-c", f.file, "--agent", "coder", "--format", "apt").out)
+        if shutil.which("apt-config"):
+            r = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, env={**os.environ, "APT_CONFIG": f.path("apt.conf")})
+            for line in (f'Acquire::http::Proxy "{url}";', f'Acquire::https::Proxy "{url}";', f'Acquire::https::CAInfo "{bundle}";',
+                         'Acquire::https::Proxy::127.0.0.1 "DIRECT";', 'Acquire::http::Proxy::localhost "DIRECT";'):
+                assert line in r.stdout.splitlines(), (line, r.stdout[-2000:], r.stderr)
+        p = f.serve()
+        try:
+            trust = f.path("home", "state", "trust")
+            v = variables(f)
+            assert open(v["WGETRC"]).read() == f"ca_certificate = {bundle}\n" and open(v["APT_CONFIG"]).read() == f'Acquire::https::CAInfo "{bundle}";\n'
+            v = json.loads(sh("env", "-c", f.file, "--agent", "caged", "--format", "json").out)
+            for name, line in (("WGETRC", "ca_certificate = /etc/out gate/bundle.pem\n"), ("APT_CONFIG", 'Acquire::https::CAInfo "/etc/out gate/bundle.pem";\n')):
+                assert os.path.dirname(v[name]) == "/etc/out gate" and open(os.path.join(trust, os.path.basename(v[name]))).read() == line, v[name]
+            for name in os.listdir(trust):  # everyone may read what is there, and nothing in it is secret
+                with open(os.path.join(trust, name), "rb") as some:
+                    assert token.encode() not in some.read() and os.fstat(some.fileno()).st_mode & 0o777 == 0o444, name
+            open(f.file, "w").write(text.replace("/etc/out gate", '/etc/"quoted"'))
+            assert sh("reload", "-c", f.file).returncode == OK
+            v = json.loads(sh("env", "-c", f.file, "--agent", "caged", "--format", "json").out)
+            assert "APT_CONFIG" not in v and v["WGETRC"].startswith('/etc/"quoted"/wgetrc.'), v.get("WGETRC")
+            r = sh("env", "-c", f.file, "--agent", "caged", "--format", "apt")
+            assert r.returncode == UNREADABLE and "apt: expected a value without quotes" in r.err, r.err
+        finally:
+            ended(p)
+
+
+def test_env_for_the_listener_that_knows_the_agent():
+    """The URL is that of a listener where the agent can be known; where there is none, what to do is said."""
+    def url(f, agent):
+        r = sh("env", "-c", f.file, "--agent", agent, "--format", "json")
+        return json.loads(r.out)["https_proxy"] if r.returncode == OK else r.err
+
+    with Folder() as f:
+        text, listen = open(f.file).read(), f"  proxy: [127.0.0.1:{f.port}]"
+        claims = """agents:
+  - {name: socket, identify: [{listener: "unix:a.sock"}]}
+  - {name: uid, identify: [{unix_uid: 1000}]}
+  - {name: second, identify: [{listener: "127.0.0.1:2"}]}
+"""
+        text = text.replace("agents:\n", claims).replace(listen, '  proxy: ["127.0.0.1:2", "unix:a.sock", "unix:b.sock", 127.0.0.1:%d]' % f.port)
+        open(f.file, "w").write(text)
+        assert url(f, "second") == "http://127.0.0.1:2"
+        assert url(f, "coder") == f"http://127.0.0.1:{f.port}"  # the first one is another agent's
+        for agent, name in (("socket", "a.sock"), ("uid", "b.sock")):
+            said = url(f, agent)
+            assert f"{agent}: it comes in by unix:{name}" in said and f"UNIX-CONNECT:{f.path('run', name)}" in said and "advertise.proxy" in said, said
+            r = sh("run", "-c", f.file, "--agent", agent, "--", "true")
+            assert r.returncode == UNREADABLE and "it comes in by unix:" in r.err, r.err
+        open(f.file, "w").write(text.replace("name: socket,", "name: socket, advertise: {proxy: '127.0.0.1:3128'},"))
+        assert url(f, "socket") == "http://127.0.0.1:3128"  # the control
+        open(f.file, "w").write(text.replace('"unix:b.sock", 127.0.0.1:%d' % f.port, '"unix:b.sock"'))
+        assert "coder: expected a listener where this agent can be known, got none" in url(f, "coder"), url(f, "coder")
 
 
 def test_bundle_is_roots_and_ours():

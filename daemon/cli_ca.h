@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_ca: what the commands about the CA share. */
+#ifndef DAEMON_CLI_CA_H
+#define DAEMON_CLI_CA_H
+
+#include "base/buf.h"
+#include "daemon/cli.h"
+
+/* The certificate of the configuration's CA, from trust/, which everyone may read. 0 or the exit status, printed. */
+int cli_ca_read(const struct cli *cli, struct buf *out);
+
+#endif
