@@ -8,6 +8,11 @@
 
 enum { CLUSTERS = 8, PRE_CLUSTERS = 32 };
 
+/* Below these chances to be passed by a position that begins nothing, four offsets are enough, and two are worth a look
+ * of their own before the others. Only speed depends on them. */
+#define FEW_PASS (1.0 / 1024)
+#define TWO_PASS (1.0 / 128)
+
 static enum needles_level level_limit = NEEDLES_AVX2;
 
 void needles_limit_level(unsigned level)
@@ -158,14 +163,14 @@ static void clusters_join(struct cluster *c, size_t n, const struct needles_filt
     }
 }
 
-/* Four offsets will do when few positions of ordinary text pass them by accident. */
-static bool few_are_enough(const struct cluster *c, size_t n, const struct needles_filter *f)
+/* How many positions of ordinary text pass the first `offsets` of them by accident. */
+static double pass_chance(const struct cluster *c, size_t n, const struct needles_filter *f, size_t offsets)
 {
     double chance = 0;
     for (size_t i = 0; i < n; i++)
         if (c[i].used)
-            chance += cluster_chance_all(&c[i], &c[i], f, NEEDLES_OFFSETS_FEW);
-    return chance < 1.0 / 1024;
+            chance += cluster_chance_all(&c[i], &c[i], f, offsets);
+    return chance;
 }
 
 void needles_filter_init(struct needles_filter *f, const struct str *sorted, size_t count, size_t shortest,
@@ -179,8 +184,9 @@ void needles_filter_init(struct needles_filter *f, const struct str *sorted, siz
     f->bloom_shift = (uint8_t)(64 - bloom_log2);
     offsets_choose(f, c, n, reach);
     clusters_join(c, n, f);
-    if (few_are_enough(c, n, f))
+    if (pass_chance(c, n, f, NEEDLES_OFFSETS_FEW) < FEW_PASS)
         f->offsets = NEEDLES_OFFSETS_FEW;
+    f->two_first = pass_chance(c, n, f, NEEDLES_OFFSETS_TWO) < TWO_PASS;
     f->span = f->key;
     for (size_t i = 0; i < f->offsets; i++)
         if (f->offset[i] >= f->span)
@@ -289,8 +295,10 @@ AVX2_INLINE __m256i block_avx2(const struct needles_filter *f, const struct avx2
     return bits;
 }
 
-/* `offsets` is a constant in both callers, so that each gets straight code. */
-AVX2_INLINE size_t scan_avx2(const struct needles_filter *f, const char *text, size_t at, size_t end, size_t offsets)
+/* A block is looked at through the first `quick` offsets, and where one of its positions passes, through all of them.
+ * Both are constants in the callers, so that each gets straight code. */
+AVX2_INLINE size_t scan_avx2(const struct needles_filter *f, const char *text, size_t at, size_t end, size_t quick,
+                             size_t offsets)
 {
     enum { WIDTH = 32 };
     struct avx2_tables t;
@@ -302,7 +310,7 @@ AVX2_INLINE size_t scan_avx2(const struct needles_filter *f, const char *text, s
         size_t block = at;
         if (at + 2 * WIDTH <= end) { /* two at once; most often both are empty */
             __m256i two =
-                _mm256_or_si256(block_avx2(f, &t, text + at, offsets), block_avx2(f, &t, text + at + WIDTH, offsets));
+                _mm256_or_si256(block_avx2(f, &t, text + at, quick), block_avx2(f, &t, text + at + WIDTH, quick));
             if (_mm256_testz_si256(two, two)) {
                 at += 2 * WIDTH;
                 continue;
@@ -326,9 +334,11 @@ AVX2 static size_t next_avx2(const struct needles_filter *f, const char *text, s
 {
     if (end - at < 32)
         return next_ssse3(f, text, at, end);
+    if (f->two_first && f->offsets == NEEDLES_OFFSETS_FEW)
+        return scan_avx2(f, text, at, end, NEEDLES_OFFSETS_TWO, NEEDLES_OFFSETS_FEW);
     if (f->offsets == NEEDLES_OFFSETS_FEW)
-        return scan_avx2(f, text, at, end, NEEDLES_OFFSETS_FEW);
-    return scan_avx2(f, text, at, end, NEEDLES_OFFSETS);
+        return scan_avx2(f, text, at, end, NEEDLES_OFFSETS_FEW, NEEDLES_OFFSETS_FEW);
+    return scan_avx2(f, text, at, end, NEEDLES_OFFSETS, NEEDLES_OFFSETS);
 }
 #endif
 

@@ -15,6 +15,7 @@
 #include "base/str.h"
 
 enum {
+    NEEDLES_OFFSETS_TWO = 2,
     NEEDLES_OFFSETS_FEW = 4,
     NEEDLES_OFFSETS = 6,
     NEEDLES_REACH = 12,      /* offsets are chosen among the first so many bytes */
@@ -29,6 +30,7 @@ struct needles_filter {
     uint8_t span; /* bytes of text a position must have after it to be looked at: covers key and offsets */
     uint8_t bloom_shift;
     uint8_t offsets; /* how many are looked at: NEEDLES_OFFSETS_FEW or NEEDLES_OFFSETS */
+    bool two_first;  /* the first two rule out so much that the others are only looked at behind them */
     size_t offset[NEEDLES_OFFSETS];
     uint64_t *bloom; /* the owner's memory, zeroed, 2^(64 - bloom_shift) bits */
     uint8_t low[NEEDLES_OFFSETS][16], high[NEEDLES_OFFSETS][16];
