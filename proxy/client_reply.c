@@ -10,22 +10,48 @@
 
 /* --- the shape of a refusal --- */
 
-enum shape { SHAPE_JSON, SHAPE_TEXT, SHAPE_NPM };
+enum shape { SHAPE_JSON, SHAPE_TEXT, SHAPE_NPM, SHAPE_XML };
+static const struct {
+    enum shape shape;
+    struct str agent; /* what its User-Agent begins with */
+} shapes[] = {
+    /* git prints only text/plain ("remote: …"), Go tools and kubectl print the body as it is. */
+    { SHAPE_TEXT, STR("git/") },
+    { SHAPE_TEXT, STR("git-lfs/") },
+    { SHAPE_TEXT, STR("Go-http-client/") },
+    { SHAPE_TEXT, STR("go/") },
+    { SHAPE_TEXT, STR("kubectl") },
+    /* These want "error" as a string. */
+    { SHAPE_NPM, STR("npm/") },
+    { SHAPE_NPM, STR("pnpm/") },
+    { SHAPE_NPM, STR("yarn/") },
+    /* AWS: what S3, STS and others of the XML protocols say an error is; without it "Forbidden" is all that is shown. */
+    { SHAPE_XML, STR("aws-") },
+    { SHAPE_XML, STR("Boto3/") },
+    { SHAPE_XML, STR("Botocore/") },
+};
 
-/* git prints only text/plain ("remote: …"), Go tools and kubectl print the body as it is, npm wants "error" as a string. */
+static struct str field_of(const struct exchange *x, int id)
+{
+    for (size_t i = 0; i < x->req.nfields; i++)
+        if ((int)x->req.fields[i].id == id)
+            return x->req.fields[i].f.value;
+    return STR_NONE;
+}
+
 static enum shape shape_for(const struct exchange *x)
 {
-    for (size_t i = 0; i < x->req.nfields; i++) {
-        if (x->req.fields[i].id != H1_USER_AGENT)
-            continue;
-        struct str ua = x->req.fields[i].f.value;
-        if (str_starts(ua, STR("git/")) || str_starts(ua, STR("Go-http-client/")) || str_starts(ua, STR("go/")) ||
-            str_starts(ua, STR("kubectl")) || str_starts(ua, STR("git-lfs/")))
-            return SHAPE_TEXT;
-        if (str_starts(ua, STR("npm/")) || str_starts(ua, STR("pnpm/")) || str_starts(ua, STR("yarn/")))
-            return SHAPE_NPM;
-    }
+    struct str ua = field_of(x, H1_USER_AGENT);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (str_starts(ua, shapes[i].agent))
+            /* The JSON protocols of AWS read "message" of the common shape. */
+            return shapes[i].shape == SHAPE_XML && str_find(field_of(x, H1_CONTENT_TYPE), STR("json")) >= 0 ? SHAPE_JSON : shapes[i].shape;
     return SHAPE_JSON;
+}
+
+static struct str shape_type(enum shape shape)
+{
+    return shape == SHAPE_TEXT ? STR("text/plain; charset=utf-8") : shape == SHAPE_XML ? STR("application/xml") : STR("application/json");
 }
 
 /* RFC 9209 2.3: the error type nearest to each of our codes. */
@@ -107,39 +133,77 @@ static void put_hint(const struct exchange *x, enum end end, struct buf *out)
         buf_putf(out, "; the nearest rule is %.*s", STR_ARG(x->verdict.near->name));
 }
 
+static void put_xml_str(struct buf *out, struct str text)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        if (c < 0x20 || c >= 0x7f || strchr("<>&\"'", c))
+            buf_putf(out, c < 0x20 ? "?" : "&#%u;", (unsigned)c);
+        else
+            buf_putc(out, (char)c);
+    }
+}
+
+static void put_xml(const struct exchange *x, enum end end, struct str message, struct str hint, struct buf *out)
+{
+    buf_putf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>", end_code(end));
+    put_xml_str(out, message);
+    buf_put(out, STR(". "));
+    put_xml_str(out, hint);
+    buf_putf(out, "</Message></Error><RequestId>%s</RequestId></ErrorResponse>\n", x->request_id);
+}
+
+static void put_npm(const struct exchange *x, enum end end, struct str message, struct str hint, struct buf *out)
+{
+    struct buf text;
+    buf_init(&text, 4096);
+    buf_putf(&text, "%s: %.*s. %.*s (request %s)", end_code(end), STR_ARG(message), STR_ARG(hint), x->request_id);
+    buf_put(out, STR("{\"error\":"));
+    json_put_str(out, buf_str(&text));
+    buf_putf(out, ",\"code\":\"%s\",\"request_id\":\"%s\",\"message\":", end_code(end), x->request_id);
+    json_put_str(out, buf_str(&text));
+    buf_put(out, STR("}\n"));
+    buf_done(&text);
+}
+
+static void put_json(const struct exchange *x, enum end end, struct str message, struct str hint, struct buf *out)
+{
+    buf_putf(out, "{\"error\":{\"code\":\"%s\",\"message\":", end_code(end));
+    json_put_str(out, message);
+    buf_put(out, STR(",\"hint\":"));
+    json_put_str(out, hint);
+    buf_putf(out, ",\"request_id\":\"%s\",\"agent\":", x->request_id);
+    json_put_str_or_null(out, x->agent_name[0] ? str_c(x->agent_name) : STR_NONE);
+    buf_put(out, STR(",\"host\":"));
+    json_put_str_or_null(out, x->bad_target ? STR_NONE : host_str(&x->host));
+    buf_put(out, STR(",\"rule\":"));
+    json_put_str_or_null(out, x->verdict.rule ? x->verdict.rule->name : STR_NONE);
+    buf_put(out, STR("},\"message\":"));
+    json_put_str(out, message);
+    buf_put(out, STR("}\n"));
+}
+
 static void put_body(const struct exchange *x, enum end end, enum shape shape, struct str message, struct buf *out)
 {
-    struct buf hint;
-    buf_init(&hint, 1024);
-    put_hint(x, end, &hint);
-    if (shape == SHAPE_TEXT) {
-        buf_putf(out, "outgate: %s: %.*s\n%.*s\nrequest %s\n", end_code(end), STR_ARG(message), STR_ARG(buf_str(&hint)), x->request_id);
-    } else if (shape == SHAPE_NPM) {
-        struct buf text;
-        buf_init(&text, 4096);
-        buf_putf(&text, "%s: %.*s. %.*s (request %s)", end_code(end), STR_ARG(message), STR_ARG(buf_str(&hint)), x->request_id);
-        buf_put(out, STR("{\"error\":"));
-        json_put_str(out, buf_str(&text));
-        buf_putf(out, ",\"code\":\"%s\",\"request_id\":\"%s\",\"message\":", end_code(end), x->request_id);
-        json_put_str(out, buf_str(&text));
-        buf_put(out, STR("}\n"));
-        buf_done(&text);
-    } else {
-        buf_putf(out, "{\"error\":{\"code\":\"%s\",\"message\":", end_code(end));
-        json_put_str(out, message);
-        buf_put(out, STR(",\"hint\":"));
-        json_put_str(out, buf_str(&hint));
-        buf_putf(out, ",\"request_id\":\"%s\",\"agent\":", x->request_id);
-        json_put_str_or_null(out, x->agent_name[0] ? str_c(x->agent_name) : STR_NONE);
-        buf_put(out, STR(",\"host\":"));
-        json_put_str_or_null(out, x->bad_target ? STR_NONE : host_str(&x->host));
-        buf_put(out, STR(",\"rule\":"));
-        json_put_str_or_null(out, x->verdict.rule ? x->verdict.rule->name : STR_NONE);
-        buf_put(out, STR("},\"message\":"));
-        json_put_str(out, message);
-        buf_put(out, STR("}\n"));
+    struct buf text;
+    buf_init(&text, 1024);
+    put_hint(x, end, &text);
+    struct str hint = buf_str(&text);
+    switch (shape) {
+    case SHAPE_TEXT:
+        buf_putf(out, "outgate: %s: %.*s\n%.*s\nrequest %s\n", end_code(end), STR_ARG(message), STR_ARG(hint), x->request_id);
+        break;
+    case SHAPE_NPM:
+        put_npm(x, end, message, hint, out);
+        break;
+    case SHAPE_XML:
+        put_xml(x, end, message, hint, out);
+        break;
+    case SHAPE_JSON:
+        put_json(x, end, message, hint, out);
+        break;
     }
-    buf_done(&hint);
+    buf_done(&text);
 }
 
 /* A whole answer of ours. extra: header lines with their CRLF. */
@@ -188,8 +252,7 @@ void client_refuse(struct client *c, struct exchange *x, enum end end)
     if ((x->req.expect_continue && !x->continued && !c->body_done) || end == END_BAD_REQUEST || end == END_HEAD_TOO_LARGE ||
         end == END_MISDIRECTED || end == END_DRAINING)
         c->close_after = true;
-    put_answer(c, status, buf_str(&message), shape == SHAPE_TEXT ? STR("text/plain; charset=utf-8") : STR("application/json"),
-               buf_str(&extra), buf_str(&body), str_eq(x->req.method, STR("HEAD")));
+    put_answer(c, status, buf_str(&message), shape_type(shape), buf_str(&extra), buf_str(&body), str_eq(x->req.method, STR("HEAD")));
     buf_done(&message);
     buf_done(&body);
     buf_done(&extra);
