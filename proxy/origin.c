@@ -108,8 +108,8 @@ static void step_tls(struct origin *o)
         watch_set(&o->watch, stream_waiting(&o->stream) ? EPOLLIN | EPOLLOUT : EPOLLIN);
         return;
     }
-    char why[160];
-    const char *cert = origin_tls_why(o->stream.ssl);
+    char why[160], refused[150];
+    const char *cert = origin_tls_why(o->stream.ssl, refused, sizeof refused);
     snprintf(why, sizeof why, "TLS: %s", cert ? cert : io == IO_ERROR ? stream_error(&o->stream) : "the host closed the connection");
     origin_failed(o, END_ORIGIN_TLS, why);
 }

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proxy/origin_tls.h"
 
+#include "base/clock.h"
+#include "proxy/origin_path.h"
+
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* --- sessions --- */
@@ -12,6 +16,7 @@ struct session_entry {
     struct session_entry *chain;        /* of its bucket */
     struct session_entry *newer, *older;
     SSL_SESSION *session;
+    int64_t until; /* when a certificate of the chain that was verified ends, seconds since 1970 */
     uint64_t hash;
     size_t n;
     char key[];
@@ -21,9 +26,11 @@ struct session_cache {
     size_t nbuckets, count, max;
     struct session_entry *newest, *oldest;
 };
-/* What an SSL object remembers: where its sessions go. */
+/* What an SSL object remembers: where its sessions go, and what its chain was found to be. */
 struct session_slot {
     struct session_cache *cache;
+    struct chain_verdict verdict;
+    int64_t until;
     size_t n;
     char key[];
 };
@@ -89,13 +96,14 @@ void session_cache_free(struct session_cache **cp)
     free(c);
 }
 
-static void session_put(struct session_cache *c, struct str key, SSL_SESSION *session)
+static void session_put(struct session_cache *c, struct str key, SSL_SESSION *session, int64_t until)
 {
     uint64_t hash = str_hash(key);
     struct session_entry *e = *entry_find(c, key, hash);
     if (e) {
         SSL_SESSION_free(e->session);
         e->session = session;
+        e->until = until;
         entry_unlink(c, e);
         entry_push(c, e);
         return;
@@ -107,7 +115,7 @@ static void session_put(struct session_cache *c, struct str key, SSL_SESSION *se
         SSL_SESSION_free(session);
         return;
     }
-    *e = (struct session_entry) { .session = session, .hash = hash, .n = key.n };
+    *e = (struct session_entry) { .session = session, .until = until, .hash = hash, .n = key.n };
     memcpy(e->key, key.p, key.n);
     struct session_entry **bucket = &c->buckets[hash & (c->nbuckets - 1)];
     e->chain = *bucket;
@@ -121,7 +129,7 @@ static int on_new_session(SSL *ssl, SSL_SESSION *session)
     struct session_slot *slot = SSL_get_ex_data(ssl, slot_index);
     if (!slot || SSL_get_verify_result(ssl) != X509_V_OK)
         return 0;
-    session_put(slot->cache, str_of(slot->key, slot->n), session);
+    session_put(slot->cache, str_of(slot->key, slot->n), session, slot->until);
     return 1; /* we keep the reference */
 }
 
@@ -131,10 +139,26 @@ static void slot_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long
     free(ptr);
 }
 
+/* --- the chain --- */
+
+/* OpenSSL's own verification (signatures, dates, purpose, name constraints, the host's name), and ours of the chain. Not
+ * called for a resumed session: such a one exists because this said yes under the same trust, and it is not used past
+ * `until`. */
+static int on_verify(X509_STORE_CTX *store, void *arg)
+{
+    (void)arg;
+    SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+    struct session_slot *slot = SSL_get_ex_data(ssl, slot_index);
+    if (!origin_path_verify(store, &slot->verdict))
+        return 0;
+    slot->until = origin_chain_until(X509_STORE_CTX_get0_chain(store));
+    return 1;
+}
+
 /* --- trust --- */
 
 /* Adds every certificate of a PEM bundle but our own CA (same public key). Returns how many were added, or -1. */
-static int add_roots(X509_STORE *store, struct str pem, X509 *own)
+static int add_roots(X509_STORE *store, struct str pem, bool system, X509 *own)
 {
     int added = 0;
     BIO *b = BIO_new_mem_buf(pem.p, (int)(pem.n > INT32_MAX ? INT32_MAX : pem.n));
@@ -143,7 +167,7 @@ static int add_roots(X509_STORE *store, struct str pem, X509 *own)
     for (X509 *x; (x = PEM_read_bio_X509_AUX(b, NULL, NULL, NULL)); X509_free(x)) {
         if (own && EVP_PKEY_eq(X509_get0_pubkey(x), X509_get0_pubkey(own)) == 1)
             continue;
-        if (X509_STORE_add_cert(store, x) == 1)
+        if ((!system || !origin_chain_system_root(x)) && X509_STORE_add_cert(store, x) == 1)
             added++;
     }
     unsigned long e = ERR_peek_last_error();
@@ -158,10 +182,14 @@ static int fill_store(SSL_CTX *ctx, const struct policy *p, struct str system_ro
     const struct config *c = policy_config(p);
     X509_STORE *store = SSL_CTX_get_cert_store(ctx);
     int total = 0;
-    for (size_t i = 0; i < c->nca_files; i++) {
-        const struct config_ca_file *f = &c->ca_files[i];
+    /* The system's store first: of two equal certificates a store keeps the first, and the system vouches for what it
+     * has. */
+    for (size_t i = 0; i < 2 * c->nca_files; i++) {
+        const struct config_ca_file *f = &c->ca_files[i % c->nca_files];
+        if (f->system != (i < c->nca_files))
+            continue;
         struct str pem = f->system ? system_roots : policy_side_file(p, f->path);
-        int n = pem.n ? add_roots(store, pem, own) : 0;
+        int n = pem.n ? add_roots(store, pem, f->system, own) : 0;
         if (n < 0 || (n == 0 && !f->system))
             return err_set(err, "%.*s:%u:%u: origin.ca_file: expected PEM certificates in %.*s, found none that can be used",
                            STR_ARG(c->file), f->at.line, f->at.col, STR_ARG(f->system ? STR("the system store") : f->path));
@@ -199,6 +227,7 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(ctx, 1);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_cert_verify_callback(ctx, on_verify, NULL);
     SSL_CTX_set_verify_depth(ctx, 8);
     SSL_CTX_set_max_cert_list(ctx, 64 * 1024);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
@@ -207,9 +236,14 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
     ok = ok && SSL_CTX_set_alpn_protos(ctx, http11, 9) == 0;
     X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ctx);
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-    X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_TRUSTED_FIRST);
+    /* POLICY_CHECK: without it OpenSSL takes a critical policyConstraints for handled and does not look at it (RFC 5280
+     * 6.1; any policy will do, and that must be said). PARTIAL_CHAIN: whatever the operator names is a root, self-signed
+     * or not (RFC 5280 6.1.1 d). */
+    X509_VERIFY_PARAM_set_flags(param,
+                                X509_V_FLAG_TRUSTED_FIRST | X509_V_FLAG_POLICY_CHECK | X509_V_FLAG_PARTIAL_CHAIN);
+    ok = ok && X509_VERIFY_PARAM_add0_policy(param, OBJ_nid2obj(NID_any_policy)) == 1;
     if (!ok)
-        err_set(err, "TLS: OpenSSL refuses the cipher list or groups");
+        err_set(err, "TLS: OpenSSL refuses the cipher list, the groups or the policy");
     if (!ok || fill_store(ctx, p, system_roots, own, err)) {
         SSL_CTX_free(ctx);
         ctx = NULL;
@@ -221,6 +255,16 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
 
 /* --- one connection --- */
 
+/* The name is matched here and nowhere else: by OpenSSL, in the alternative names. */
+static int expect_host(SSL *ssl, const struct host *host)
+{
+    if (host_is_ip(host))
+        return X509_VERIFY_PARAM_set1_ip(SSL_get0_param(ssl), host->ip.b, host->ip.family == 4 ? 4 : 16) == 1 ? 0 : -1;
+    return SSL_set1_host(ssl, host->name) == 1 && SSL_set_tlsext_host_name(ssl, (char *)(uintptr_t)host->name) == 1
+               ? 0
+               : -1;
+}
+
 SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, struct session_cache *c, struct str key)
 {
     SSL *ssl = SSL_new(ctx);
@@ -230,27 +274,31 @@ SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, struct session_cach
         SSL_free(ssl);
         return NULL;
     }
+    int64_t now = clock_wall_us() / 1000000;
     *slot = (struct session_slot) { .cache = c, .n = key.n };
     memcpy(slot->key, key.p, key.n);
-    bool ok;
-    if (host_is_ip(host)) {
-        ok = X509_VERIFY_PARAM_set1_ip(SSL_get0_param(ssl), host->ip.b, host->ip.family == 4 ? 4 : 16) == 1;
-    } else {
-        ok = SSL_set1_host(ssl, host->name) == 1 && SSL_set_tlsext_host_name(ssl, (char *)(uintptr_t)host->name) == 1;
-    }
-    if (!ok) {
+    if (expect_host(ssl, host)) {
         SSL_free(ssl);
         return NULL;
     }
+    X509_VERIFY_PARAM_set_time(SSL_get0_param(ssl), (time_t)now);
     struct session_entry *e = *entry_find(c, key, str_hash(key));
-    if (e && SSL_SESSION_is_resumable(e->session))
+    if (e && now <= e->until && SSL_SESSION_is_resumable(e->session)) {
         SSL_set_session(ssl, e->session);
+        slot->until = e->until;
+    }
     SSL_set_connect_state(ssl);
     return ssl;
 }
 
-const char *origin_tls_why(SSL *ssl)
+const char *origin_tls_why(SSL *ssl, char *out, size_t size)
 {
+    const struct session_slot *slot = SSL_get_ex_data(ssl, slot_index);
     long r = SSL_get_verify_result(ssl);
-    return r == X509_V_OK ? NULL : X509_verify_cert_error_string(r);
+    if (r == X509_V_OK)
+        return NULL;
+    if (slot->verdict.fault)
+        return origin_chain_say(&slot->verdict, out, size);
+    snprintf(out, size, "%s", X509_verify_cert_error_string(r));
+    return out;
 }
