@@ -2,6 +2,7 @@
 #include "proxy/client_tls.h"
 
 #include "base/clock.h"
+#include "base/stream.h"
 
 #include <openssl/core_names.h>
 #include <openssl/err.h>
@@ -191,7 +192,7 @@ struct client_tls *client_tls_new(struct leaf_cache *leaves, struct err *err)
 {
     struct client_tls *t = calloc(1, sizeof *t);
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
-    if (!t || !ctx) {
+    if (!t || !ctx || stream_tls_context(ctx)) {
         SSL_CTX_free(ctx);
         free(t);
         err_set(err, "TLS: out of memory");
@@ -201,16 +202,7 @@ struct client_tls *client_tls_new(struct leaf_cache *leaves, struct err *err)
         job_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, NULL);
     t->leaves = leaves;
     t->ctx = ctx;
-    SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
-    SSL_CTX_set_security_level(ctx, 2);
-    SSL_CTX_set_cipher_list(ctx, "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL");
-    SSL_CTX_set1_groups_list(ctx, "X25519:P-256:P-384");
-    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
-                                 SSL_OP_PRIORITIZE_CHACHA);
-    /* Record buffers are given back when a connection rests (stream_rest), not after every record: that cost an allocation and, where
-     * plaintext is cleansed, 16 KiB of it each time. */
-    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_read_ahead(ctx, 1);
+    SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_max_early_data(ctx, 0);
     SSL_CTX_set_num_tickets(ctx, 1);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);

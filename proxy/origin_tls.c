@@ -2,6 +2,7 @@
 #include "proxy/origin_tls.h"
 
 #include "base/clock.h"
+#include "base/stream.h"
 #include "proxy/origin_path.h"
 
 #include <openssl/err.h>
@@ -216,16 +217,9 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
         own = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
         BIO_free(b);
     }
-    SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
-    SSL_CTX_set_security_level(ctx, 2);
-    bool ok = SSL_CTX_set_cipher_list(ctx, "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL") == 1 &&
-              SSL_CTX_set1_groups_list(ctx, "X25519:P-256:P-384") == 1;
+    bool ok = stream_tls_context(ctx) == 0;
     /* CLEANSE_PLAINTEXT: an answer may hold a real value until the scrubber took it out. */
-    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CLEANSE_PLAINTEXT);
-    /* Record buffers are given back when a connection rests (stream_rest), not after every record: that cost an allocation and, where
-     * plaintext is cleansed, 16 KiB of it each time. */
-    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_read_ahead(ctx, 1);
+    SSL_CTX_set_options(ctx, SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_cert_verify_callback(ctx, on_verify, NULL);
     SSL_CTX_set_verify_depth(ctx, 8);
