@@ -8,7 +8,6 @@
 #include "policy/host.h"
 
 #include <openssl/asn1.h>
-#include <openssl/core_names.h>
 #include <openssl/evp.h>
 #include <openssl/x509v3.h>
 #include <stdint.h>
@@ -88,12 +87,22 @@ static bool named_curve(X509 *x)
     return nid == NID_X9_62_prime256v1 || nid == NID_secp384r1 || nid == NID_secp521r1;
 }
 
-static bool exponent_fine(EVP_PKEY *key)
+/* Odd and at least 3. Read from RSAPublicKey's DER (RFC 8017 A.1.1), which OpenSSL has decoded: asking it for the
+ * number costs more than everything else here. */
+static bool exponent_fine(X509 *x)
 {
-    BIGNUM *e = NULL;
-    bool fine = EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &e) == 1 && BN_is_odd(e) && !BN_is_one(e);
-    BN_free(e);
-    return fine;
+    const unsigned char *p;
+    int total, tag, class;
+    long n;
+    if (X509_PUBKEY_get0_param(NULL, &p, &total, NULL, X509_get_X509_PUBKEY(x)) != 1)
+        return false;
+    const unsigned char *end = p + total;
+    for (int i = 0; i < 3; i++) { /* the SEQUENCE is entered, the modulus passed over, the exponent stood before */
+        if (ASN1_get_object(&p, &n, &tag, &class, end - p) & 0x80 || tag != (i ? V_ASN1_INTEGER : V_ASN1_SEQUENCE))
+            return false;
+        p += i == 1 ? n : 0;
+    }
+    return n > 0 && end - p == n && p[0] < 0x80 && p[n - 1] & 1 && !(n == 1 && p[0] == 1);
 }
 
 static enum chain_fault key_fault(X509 *x)
@@ -105,7 +114,7 @@ static enum chain_fault key_fault(X509 *x)
     case EVP_PKEY_RSA_PSS:
         if (bits < RSA_BITS_MIN || bits > RSA_BITS_MAX || bits % 8)
             return CHAIN_KEY;
-        return exponent_fine(key) ? CHAIN_FINE : CHAIN_EXPONENT;
+        return exponent_fine(x) ? CHAIN_FINE : CHAIN_EXPONENT;
     case EVP_PKEY_EC:
         return named_curve(x) ? CHAIN_FINE : CHAIN_KEY;
     case EVP_PKEY_ED25519:
