@@ -416,6 +416,12 @@ void leaf_cache_free(struct leaf_cache **cp)
         free(c);
 }
 
+bool leaf_cache_has(struct leaf_cache *c, struct str host, bool is_ip, bool refusal)
+{
+    const struct entry *e = entry_find(c, host, is_ip, refusal);
+    return e && (!e->cert || clock_wall_us() < e->use_until_us);
+}
+
 int leaf_cache_get(struct leaf_cache *c, struct str host, bool is_ip, bool refusal, X509 **ret_cert,
                    void (*cb)(void *ctx, X509 *cert), void *ctx, struct leaf_wait **ret_wait)
 {

@@ -25,6 +25,8 @@ int leaf_cache_connect(struct leaf_cache *c, int fd, struct err *err);
  * away for 5 s, refused, rate limited); -1: refused at once. *ret_wait cancels (leaf_wait_cancel) before cb ran. */
 int leaf_cache_get(struct leaf_cache *c, struct str host, bool is_ip, bool refusal, X509 **ret_cert,
                    void (*cb)(void *ctx, X509 *cert), void *ctx, struct leaf_wait **ret_wait);
+/* Would leaf_cache_get do without asking the ca (again)? */
+bool leaf_cache_has(struct leaf_cache *c, struct str host, bool is_ip, bool refusal);
 void leaf_wait_cancel(struct leaf_wait **w);
 EVP_PKEY *leaf_cache_key(struct leaf_cache *c);
 /* The new CA after a rotation: forget every leaf. */

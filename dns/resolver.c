@@ -5,6 +5,7 @@
  * its channel. */
 #include "dns/resolver.h"
 
+#include "base/fair.h"
 #include "base/log.h"
 #include "base/msg.h"
 #include "dns/dial_client.h"
@@ -13,12 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LANES = 128, TRY_MS = 1000, DIAL_SLOTS = 1024, NAME_MAX_BYTES = 128, ID_MAX_BYTES = 32, BURST_SECONDS = 10 };
+enum { LANES = 128, TRY_MS = 1000, DIAL_SLOTS = 1024, NAME_MAX_BYTES = 128, ID_MAX_BYTES = 32 };
 
 struct served_dial {
     struct served_dial *chain;
     struct served_worker *worker;
-    uint64_t id;
+    uint64_t id, agent; /* agent: hash of its name */
     struct dial_job *job;
 };
 
@@ -28,7 +29,7 @@ struct served_worker {
     unsigned index;
     struct msg_channel *channel;
     struct task closed;
-    uint64_t tokens_milli, filled_ms; /* thousandths of a dial */
+    struct fair_rate rate;
     struct served_dial *dials[DIAL_SLOTS];
 };
 
@@ -42,7 +43,7 @@ struct resolver {
     uint16_t *own_ports;
     struct dial_env env;
     struct served_worker *workers;
-    size_t dials;
+    struct fair_stock dials; /* by agent */
 };
 
 /* --- one worker's dials --- */
@@ -59,7 +60,7 @@ static void drop(struct served_dial **at)
 {
     struct served_dial *d = *at;
     *at = d->chain;
-    d->worker->resolver->dials--;
+    fair_give(&d->worker->resolver->dials, d->agent);
     dial_job_cancel(&d->job);
     free(d);
 }
@@ -97,22 +98,6 @@ static void on_dialled(void *ctx, struct dial_outcome *o)
     answer(w, id, o);
 }
 
-static bool take_token(struct served_worker *w)
-{
-    uint64_t rate = w->resolver->snapshot->config->limits.dial_rate, now = loop_now_ms(w->resolver->loop);
-    uint64_t most = rate * BURST_SECONDS * 1000, gone_ms = now - w->filled_ms;
-    w->filled_ms = now;
-    if (gone_ms > BURST_SECONDS * 1000)
-        gone_ms = BURST_SECONDS * 1000;
-    w->tokens_milli += gone_ms * rate;
-    if (w->tokens_milli > most)
-        w->tokens_milli = most;
-    if (w->tokens_milli < 1000)
-        return false;
-    w->tokens_milli -= 1000;
-    return true;
-}
-
 static int on_dial(struct served_worker *w, uint64_t id, struct str body)
 {
     struct resolver *r = w->resolver;
@@ -130,11 +115,13 @@ static int on_dial(struct served_worker *w, uint64_t id, struct str body)
     if (!msg_reader_end(&m) || via > 1 || *find(w, id))
         return -1;
     ask.via_parent = via == 1;
-    if (!take_token(w)) {
+    const struct limits *limits = &r->snapshot->config->limits;
+    uint64_t agent = str_hash(ask.agent);
+    if (!fair_rate_take(&w->rate, agent, limits->dial_rate, loop_now_ms(r->loop))) {
         refuse(w, id, END_RATE_LIMITED, "too many dials a second (limits.dial_rate)");
         return 0;
     }
-    if (r->dials >= r->snapshot->config->limits.dials) {
+    if (!fair_take(&r->dials, agent, limits->dials)) {
         refuse(w, id, END_RATE_LIMITED, "too many dials at once (limits.dials)");
         return 0;
     }
@@ -142,16 +129,17 @@ static int on_dial(struct served_worker *w, uint64_t id, struct str body)
     if (d) {
         d->worker = w;
         d->id = id;
+        d->agent = agent;
         d->job = dial_job_start(&r->env, r->snapshot, &ask, on_dialled, d);
     }
     if (!d || !d->job) {
         free(d);
+        fair_give(&r->dials, agent);
         refuse(w, id, END_RATE_LIMITED, "out of memory");
         return 0;
     }
     d->chain = w->dials[id % DIAL_SLOTS];
     w->dials[id % DIAL_SLOTS] = d;
-    r->dials++;
     return 0;
 }
 
@@ -207,8 +195,6 @@ int resolver_add_worker(struct resolver *r, unsigned index, int fd, struct err *
     w->resolver = r;
     w->index = index;
     w->closed.cb = on_closed_later;
-    w->filled_ms = loop_now_ms(r->loop);
-    w->tokens_milli = r->snapshot->config->limits.dial_rate * BURST_SECONDS * 1000;
     w->channel = msg_channel_new(r->loop, fd, &ops, w);
     if (!w->channel) {
         free(w);

@@ -147,7 +147,7 @@ static void on_get(struct kworker *w, uint64_t id, struct kask *a)
     const struct limits *limits = keeper_limits(k);
     uint64_t now = loop_now_ms(k->loop);
     size_t bytes = wait_bytes(a);
-    if (!bucket_take(&w->asks, now, limits->lease_rate, limits->lease_rate * 10) ||
+    if (!fair_rate_take(&w->asks, str_hash(a->agent), limits->lease_rate, now) ||
         bytes > KEEPER_WAIT_BYTES - w->wait_bytes) {
         refuse_now(w, id, a, END_RATE_LIMITED, 1, "this worker asks for too many leases (limits.lease_rate)");
         return;
@@ -224,7 +224,7 @@ static int read_watch(struct kworker *w, const struct msg *m)
     if (!p)
         return -1;
     const struct limits *limits = keeper_limits(k);
-    if (!bucket_take(&w->asks, loop_now_ms(k->loop), limits->lease_rate, limits->lease_rate * 10))
+    if (!fair_rate_take(&w->asks, str_hash(v.agent), limits->lease_rate, loop_now_ms(k->loop)))
         return 0; /* no WATCHED: the worker refuses what it cannot scrub */
     struct entry *e;
     TAILQ_FOREACH(e, &p->entries, in_pair)

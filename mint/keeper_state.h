@@ -12,6 +12,7 @@
 #ifndef MINT_KEEPER_STATE_H
 #define MINT_KEEPER_STATE_H
 
+#include "base/fair.h"
 #include "mint/keeper.h"
 #include "mint/lease_wire.h"
 #include "mint/revoke_server.h"
@@ -57,7 +58,8 @@ struct kworker {
     struct msg_channel *ch;
     struct task close;
     bool closing;
-    struct bucket asks, refusals;
+    struct fair_rate asks; /* by agent */
+    struct bucket refusals;
     uint64_t refusals_left_out;
     size_t wait_bytes;
     unsigned strangers; /* pairs it watches that no snapshot of ours has named, since the last one */

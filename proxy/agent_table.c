@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proxy/agent_table.h"
 
+#include "base/fair.h"
+#include "base/log.h"
+
 #include <stdlib.h>
 
 enum { BUCKETS = 256 };
 struct agent_table {
     struct agent_state *v[BUCKETS];
+    uint64_t held;
 };
 
 struct agent_table *agent_table_new(void)
@@ -42,6 +46,27 @@ struct agent_state *agent_table_get(struct agent_table *t, struct str name)
     a->next = *at;
     *at = a;
     return a;
+}
+
+bool agent_hold(struct agent_table *t, struct agent_state *a, uint64_t all)
+{
+    if (!fair_may(a->held, t->held, all))
+        return false;
+    a->held++;
+    t->held++;
+    return true;
+}
+
+void agent_let_go(struct agent_table *t, struct agent_state *a)
+{
+    MUST(a->held > 0 && t->held > 0);
+    a->held--;
+    t->held--;
+}
+
+uint64_t agent_held(const struct agent_table *t)
+{
+    return t->held;
 }
 
 bool agent_denied_inside(struct agent_state *a, struct str host, const struct limits *lim, uint64_t now_ms)

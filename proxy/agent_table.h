@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * agent_table: what one worker counts per agent, by name, so that it survives a new snapshot: open connections, the
- * small bucket of newly denied names that are still answered inside TLS, and the refusals and connections of this
+ * agent_table: what one worker counts per agent, by name, so that it survives a new snapshot: open connections,
+ * descriptors (shared fairly when they are few), the small bucket of newly denied names that are still answered inside TLS, and the refusals and connections of this
  * second (beyond limits.refusals_per_second they are counted, not written one by one). Bounded by the number of agents
  * in any snapshot. */
 #ifndef PROXY_AGENT_TABLE_H
@@ -20,7 +20,7 @@ struct agent_count {
 };
 struct agent_state {
     struct agent_state *next;
-    uint64_t connections;
+    uint64_t connections, held; /* held: descriptors, its connections' and their origins' */
     /* denied names */
     double denied_tokens;
     uint64_t denied_at_ms;
@@ -37,6 +37,11 @@ struct agent_table *agent_table_new(void);
 void agent_table_free(struct agent_table **t);
 /* The state of this agent ("": clients that are no agent). NULL: out of memory. */
 struct agent_state *agent_table_get(struct agent_table *t, struct str name);
+/* One more descriptor for this agent, out of `all` that the worker has for them. False: the agent has its share of what
+ * there is (base/fair.h). */
+bool agent_hold(struct agent_table *t, struct agent_state *a, uint64_t all);
+void agent_let_go(struct agent_table *t, struct agent_state *a);
+uint64_t agent_held(const struct agent_table *t); /* all of them together */
 /* May this denied name still be refused inside the tunnel? A name denied before costs nothing. */
 bool agent_denied_inside(struct agent_state *a, struct str host, const struct limits *lim, uint64_t now_ms);
 /* May a refusal or conn event of this agent be written on its own? Each yes takes one of this second's. */

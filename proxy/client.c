@@ -61,6 +61,25 @@ static void tell_log(struct client *c, const char *end, enum end code, const cha
     record_conn(c->w, &r);
 }
 
+void client_uncount(struct client *c)
+{
+    if (!c->agent_state)
+        return;
+    c->agent_state->connections--;
+    agent_let_go(c->w->agents, c->agent_state);
+    c->agent_state = NULL;
+}
+
+bool client_make_room(struct worker *w)
+{
+    struct stranger *s = stranger_first_to_go(&w->strangers);
+    if (!s)
+        return false;
+    struct client *c = (struct client *)((char *)s - offsetof(struct client, stranger));
+    client_close(c, "timeout", END_RATE_LIMITED, "the worker was short of descriptors, and this one had waited longest without a word");
+    return true;
+}
+
 void client_close(struct client *c, const char *end, enum end code, const char *hint)
 {
     if (c->state == CLIENT_DEAD)
@@ -71,8 +90,8 @@ void client_close(struct client *c, const char *end, enum end code, const char *
     c->x = NULL;
     if (x)
         exchange_request_failed(x, END_CLIENT_CLOSED, NULL);
-    if (c->agent_state)
-        c->agent_state->connections--;
+    client_uncount(c);
+    stranger_del(&c->w->strangers, &c->stranger);
     task_cancel(&c->resume);
     timer_clear(&c->timer);
     client_tls_forget(c->stream.ssl, &c->tls);
@@ -628,6 +647,7 @@ void client_new(struct worker *w, struct listener *l, int fd)
     w->clients = c;
     w->stats.clients++;
     read_peer(c);
+    stranger_add(&w->strangers, &c->stranger, &c->source, c->uid);
     c->state = CLIENT_PROXY;
     c->active_ms = loop_now_ms(w->loop);
     worker_active(w);

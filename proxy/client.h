@@ -45,7 +45,8 @@ struct client {
     char conn_id[27];
     char agent_name[CONFIG_NAME_MAX + 1]; /* "" until known */
     uint64_t run_login;  /* id of the run whose login it came with; 0: none */
-    struct agent_state *agent_state; /* whose connections count this one */
+    struct agent_state *agent_state; /* whose connections count this one; until then: */
+    struct stranger stranger;
 
     /* the tunnel */
     bool tunnel;
@@ -76,6 +77,8 @@ struct client {
 void client_new(struct worker *w, struct listener *l, int fd);
 /* Closes at once; an exchange that runs is ended. */
 void client_close(struct client *c, const char *end, enum end code, const char *hint);
+/* Closes the connection that gives way first when descriptors are short. False: none does. */
+bool client_make_room(struct worker *w);
 /* Closes now if idle, else after the exchange that runs. */
 void client_drain(struct client *c);
 /* Without traffic for WORKER_REST_MS it gives its TLS buffers back. True: it rests. */
@@ -104,6 +107,8 @@ extern const struct client_ops client_h1_ops;
 /* Who is it? Fills agent_name and returns the agent in the current view. */
 enum identify_result client_identify(struct client *c, const struct h1_head *h, const struct agent **ret);
 const struct agent *client_agent(struct client *c);
+/* No agent's connections count it any more. */
+void client_uncount(struct client *c);
 /* Our own answer: a refusal (client_reply.c). */
 void client_refuse(struct client *c, struct exchange *x, enum end end);
 

@@ -88,13 +88,21 @@ static bool count_connection(struct client *c)
     struct agent_state *a = agent_table_get(c->w->agents, str_c(c->agent_name));
     if (!a || a == c->agent_state)
         return a != NULL;
-    if (a->connections >= c->view->limits->connections_per_agent)
+    if (a->connections >= c->view->limits->connections_per_agent || !agent_hold(c->w->agents, a, c->w->fd_shared))
         return false;
-    if (c->agent_state)
-        c->agent_state->connections--;
+    client_uncount(c);
     a->connections++;
     c->agent_state = a;
+    stranger_del(&c->w->strangers, &c->stranger);
     return true;
+}
+
+static const char *too_many(const struct client *c)
+{
+    const struct agent_state *a = agent_table_get(c->w->agents, str_c(c->agent_name));
+    return a && a->connections < c->view->limits->connections_per_agent
+               ? "the agent has its share of the descriptors that are left"
+               : "the agent has limits.connections_per_agent connections open";
 }
 
 /* --- from head to request --- */
@@ -393,7 +401,7 @@ static void proxy_request(struct client *c, const struct h1_head *h)
         return;
     }
     if (!count_connection(c)) {
-        connect_refuse(c, h, END_RATE_LIMITED, "the agent has limits.connections_per_agent connections open", NULL, named);
+        connect_refuse(c, h, END_RATE_LIMITED, too_many(c), NULL, named);
         return;
     }
     if (connect)

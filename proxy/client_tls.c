@@ -2,6 +2,7 @@
 #include "proxy/client_tls.h"
 
 #include "base/clock.h"
+#include "base/fair.h"
 #include "base/stream.h"
 
 #include <openssl/core_names.h>
@@ -13,6 +14,7 @@
 struct client_tls {
     SSL_CTX *ctx;
     struct leaf_cache *leaves;
+    struct fair_rate asked; /* leaves, by agent: what the ca signs for this worker is for all of them */
     struct ticket_key keys[3];
     size_t nkeys;
 };
@@ -129,6 +131,11 @@ static int on_cert(SSL *ssl, void *arg)
         h = &own;
     }
     X509 *cert;
+    if (!leaf_cache_has(job->tls->leaves, host_str(h), host_is_ip(h), job->refusal) &&
+        !fair_rate_take(&job->tls->asked, str_hash(job->agent), job->config->limits.leaf_rate, (uint64_t)clock_mono_us() / 1000)) {
+        job->no_leaf = true;
+        return 0;
+    }
     int r = leaf_cache_get(job->tls->leaves, host_str(h), host_is_ip(h), job->refusal, &cert, on_leaf, job, &job->wait);
     if (r == 0)
         return -1; /* wait */

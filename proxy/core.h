@@ -12,6 +12,7 @@
 #include "proxy/h1_head.h"
 #include "proxy/origin_tls.h"
 #include "proxy/run_login.h"
+#include "proxy/stranger.h"
 #include "proxy/view.h"
 
 struct client;
@@ -45,6 +46,8 @@ struct worker {
     struct run_logins run_logins;
     struct listener *listeners;
     int fd_most;                /* no client beyond this descriptor: the rest is for origins and roles */
+    uint64_t fd_shared;         /* how many of those below it are the agents' to share */
+    struct stranger_set strangers; /* clients of whom nobody knows yet who they are */
     uint64_t crowded_ms;        /* when that was said last */
     struct client *clients;     /* all, linked */
     struct exchange *exchanges; /* all that run, linked */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "proxy/agent_table.h"
 #include "proxy/exchange_steps.h"
 #include "proxy/pool.h"
 #include "proxy/record.h"
@@ -374,10 +375,27 @@ static void on_dialled(void *ctx, const struct dial_result *r)
         exchange_end(x, END_ORIGIN_CONNECT, "out of memory");
 }
 
+/* The origin's connection counts for the agent as its own does, so that many requests do not take the last descriptors. */
+static bool hold_descriptor(struct exchange *x)
+{
+    if (x->holder)
+        return true;
+    struct agent_state *a = agent_table_get(x->w->agents, x->agent->name);
+    if (!a || !agent_hold(x->w->agents, a, x->w->fd_shared))
+        return false;
+    x->holder = a;
+    return true;
+}
+
 static void step_dial(struct exchange *x)
 {
     if (x->dial || x->origin)
         return;
+    if (!hold_descriptor(x)) {
+        x->retry_after_s = 1;
+        exchange_end(x, END_RATE_LIMITED, "the agent has its share of the descriptors that are left");
+        return;
+    }
     x->t_attempt = loop_now_ms(x->w->loop);
     if (!x->no_pool && pool_take(x)) {
         exchange_go(x, STEP_RECORD);

@@ -130,6 +130,7 @@ struct exchange {
     const struct origin_ops *oops;
     struct origin *origin;
     struct dial_wait *dial;
+    struct agent_state *holder; /* whose descriptors count its origin's; NULL: it has not got so far */
     bool origin_retried, no_pool, attempt_again;
     char origin_addr[64], dns_id[32];
 

@@ -5,6 +5,7 @@
 #include "proxy/exchange.h"
 
 #include "base/clock.h"
+#include "proxy/agent_table.h"
 #include "proxy/exchange_steps.h"
 #include "proxy/record.h"
 
@@ -83,6 +84,8 @@ void exchange_end(struct exchange *x, enum end end, const char *why)
     *x->link = x->next;
     if (x->next)
         x->next->link = x->link;
+    if (x->holder)
+        agent_let_go(x->w->agents, x->holder);
     x->w->stats.exchanges--;
     x->cops->done(x->client, x);
     worker_bury(x->w, &x->corpse, bury);

@@ -2,6 +2,7 @@
 #include "proxy/listener.h"
 
 #include "base/log.h"
+#include "proxy/agent_table.h"
 #include "proxy/client.h"
 #include "proxy/pool.h"
 
@@ -13,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ACCEPTS_PER_ROUND = 16, SAY_EVERY_MS = 10000 };
+enum { ACCEPTS_PER_ROUND = 16, SAY_EVERY_MS = 10000, OWN_FDS = 32 };
 
 static bool is_loopback(const struct ip *ip)
 {
@@ -29,38 +30,68 @@ int listener_fd_most(void)
     return (int)(r.rlim_cur - r.rlim_cur / 4);
 }
 
-/* The next connection waits in the kernel's queue; the sweep accepts again. Idle origins make room. */
-static void rest(struct listener *l, const char *why)
+uint64_t listener_fd_shared(int most)
 {
-    struct worker *w = l->w;
-    uint64_t now = loop_now_ms(w->loop);
+    return most > 2 * OWN_FDS ? (uint64_t)(most - OWN_FDS) : (uint64_t)most / 2;
+}
+
+/* The number of the newest descriptor alone does not tell: the next one may be the lower number of one just closed. */
+static bool crowded(const struct worker *w, int fd)
+{
+    return fd >= w->fd_most || agent_held(w->agents) + w->strangers.n + pool_size(w->pool) > w->fd_shared;
+}
+
+/* Idle origins make room, then the client that gives way first. */
+static bool make_room(struct worker *w)
+{
+    bool idle = pool_size(w->pool) > 0;
     pool_shed(w->pool, pool_size(w->pool) / 2 + 1);
-    if (!w->crowded_ms || now - w->crowded_ms >= SAY_EVERY_MS)
-        log_error("cannot accept on %.*s: %s", STR_ARG(str_of(l->text, l->text_n)), why);
-    w->crowded_ms = now ? now : 1;
+    return idle || client_make_room(w);
+}
+
+static void say(struct listener *l, const char *what, const char *why)
+{
+    uint64_t now = loop_now_ms(l->w->loop);
+    if (!l->w->crowded_ms || now - l->w->crowded_ms >= SAY_EVERY_MS)
+        log_error("%s on %.*s: %s", what, STR_ARG(str_of(l->text, l->text_n)), why);
+    l->w->crowded_ms = now ? now : 1;
+}
+
+/* False: nothing can be had by closing what is idle. The next connection waits in the kernel's queue; the sweep accepts
+ * again. */
+static bool go_on(struct listener *l, const char *why)
+{
+    if (make_room(l->w)) {
+        say(l, "short of descriptors", why);
+        return true;
+    }
+    say(l, "cannot accept", why);
     watch_del(&l->watch);
     l->paused = true;
+    return false;
 }
 
 static void on_event(struct watch *w, uint32_t ev)
 {
     (void)ev;
     struct listener *l = (struct listener *)((char *)w - offsetof(struct listener, watch));
+    bool failed = false; /* room was made for it once: should that not help, the next round tries again */
     for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
         int fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
+            failed = false;
             client_new(l->w, l, fd);
-            if (fd < l->w->fd_most)
+            if (!crowded(l->w, fd) || go_on(l, "the last quarter of them is kept for origins"))
                 continue;
-            rest(l, "the last quarter of the descriptors is kept for origins");
             return;
         }
         if (errno == EINTR || errno == ECONNABORTED)
             continue;
         if (errno == EAGAIN)
             return;
-        rest(l, strerror(errno)); /* EMFILE, ENFILE, ENOMEM */
-        return;
+        if (failed || !go_on(l, strerror(errno))) /* EMFILE, ENFILE, ENOMEM */
+            return;
+        failed = true;
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * listener: a listening socket of the worker. All workers share it with EPOLLEXCLUSIVE, so an idle one takes the
- * connection. Out of descriptors it pauses a moment instead of spinning. */
+ * connection. Short of descriptors, idle origins and the connections that gave no name make room; without any it pauses
+ * a moment instead of spinning. */
 #ifndef PROXY_LISTENER_H
 #define PROXY_LISTENER_H
 
@@ -22,6 +23,8 @@ struct listener {
 
 /* How many descriptors clients may take, of the process's limit. */
 int listener_fd_most(void);
+/* How many of them agents share: those that the worker itself has are taken off. */
+uint64_t listener_fd_shared(int most);
 int listener_add(struct worker *w, const struct config_listener *cl, int fd, struct err *err);
 void listener_drop(struct worker *w, struct str text);
 void listener_drop_all(struct worker *w);

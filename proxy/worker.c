@@ -124,6 +124,7 @@ struct worker *worker_new(struct loop *l, const struct worker_options *o, const 
     w->index = o->index;
     w->sink = o->sink;
     w->fd_most = listener_fd_most();
+    w->fd_shared = listener_fd_shared(w->fd_most);
     w->burial.cb = on_burial;
     w->sweep.cb = on_sweep;
     w->rest.cb = on_rest;

@@ -438,7 +438,7 @@ static void test_limits(void **state)
     struct lab_result r[24];
     /* burst is ten seconds' worth */
     lab_start_with(&lab, ROWS(good), NULL, 0, "limits: {dial_rate: 1}", rules);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 8; i++) /* of ten: one agent does not take the last ones */
         assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "x.a.test", .rule = "web" }).end, END_OK);
     assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "x.a.test", .rule = "web" }).end, END_RATE_LIMITED);
     lab_idle(&lab, 1100);
@@ -446,11 +446,11 @@ static void test_limits(void **state)
     lab_stop(&lab);
 
     lab_start_with(&lab, ROWS(silent), NULL, 0, "limits: {dials: 16}", rules);
-    struct dial_wait *w[17];
-    for (int i = 0; i < 17; i++)
+    struct dial_wait *w[13];
+    for (int i = 0; i < 13; i++) /* three quarters are one agent's, if it is alone */
         w[i] = lab_begin(&lab, &(struct lab_dial) { .host = "x.a.test", .rule = "web" }, &r[i]);
-    lab_run(&lab, &r[16], 1000);
-    assert_int_equal(r[16].end, END_RATE_LIMITED);
+    lab_run(&lab, &r[12], 1000);
+    assert_int_equal(r[12].end, END_RATE_LIMITED);
     assert_int_equal(r[0].calls, 0);
     dial_cancel(&w[0]); /* makes room for one */
     lab_begin(&lab, &(struct lab_dial) { .host = "fixed.test", .rule = "hosts" }, &r[17]);

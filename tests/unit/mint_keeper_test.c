@@ -296,7 +296,7 @@ static void test_worker_ration(void **state)
     (void)state;
     struct policy *tight = rig_policy(&R, "limits: {lease_rate: 1}", "", "");
     keeper_set_policy(R.keeper, tight, STR_NONE);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 8; i++) /* of ten: one agent does not take the last ones */
         assert_int_equal(rig_ask(&R, 0, &(struct rig_ask) { 0 }).end, END_OK);
     struct rig_seen a = rig_ask(&R, 0, &(struct rig_ask) { 0 });
     assert_int_equal(a.end, END_RATE_LIMITED);
