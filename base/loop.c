@@ -29,6 +29,7 @@ struct loop {
     int epfd;
     bool stop;
     uint64_t now_ms, wheel_ms; /* wheel_ms: every tick up to it has run */
+    uint64_t round;
     struct slot *slots;
     int nslots, free_slot;
     struct task *tasks, **tasks_end;
@@ -65,6 +66,11 @@ void loop_free(struct loop *l)
 uint64_t loop_now_ms(const struct loop *l)
 {
     return l->now_ms;
+}
+
+uint64_t loop_round(const struct loop *l)
+{
+    return l->round;
 }
 
 void loop_stop(struct loop *l)
@@ -308,6 +314,7 @@ void loop_run_once(struct loop *l, uint64_t max_wait_ms)
     struct epoll_event ev[EVENTS];
     int n = epoll_wait(l->epfd, ev, EVENTS, ms);
     l->now_ms = clock_mono_ms();
+    l->round++;
     for (int i = 0; i < n; i++) {
         uint32_t at = (uint32_t)ev[i].data.u64;
         struct slot *s = &l->slots[at];

@@ -46,6 +46,8 @@ void loop_run_once(struct loop *l, uint64_t max_wait_ms);
 void loop_stop(struct loop *l);
 /* Monotonic time of this round, milliseconds (read once a round). */
 uint64_t loop_now_ms(const struct loop *l);
+/* The number of this round. In a later one the kernel has been asked again what happened on every watch. */
+uint64_t loop_round(const struct loop *l);
 
 /* Registers w->fd with w->events; cb and fd are set by the caller. 0 or -1 (errno). */
 int watch_add(struct loop *l, struct watch *w);

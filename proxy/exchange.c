@@ -438,8 +438,9 @@ static void step_record(struct exchange *x)
             x->next_unsynced = x->w->unsynced;
             x->w->unsynced = x;
             sink_want_sync(x->w->sink, x->record_at);
-            exchange_wait(x, 10000);
         }
+        if (!x->deadline.loop)
+            exchange_wait(x, 10000);
         return;
     }
     exchange_go(x, STEP_STREAM);

@@ -110,6 +110,13 @@ void exchange_origin_failed(struct exchange *x, enum end end, const char *why, b
 {
     if (x->step == STEP_DONE)
         return;
+    if (maybe_stale && x->step == STEP_RECORD) { /* nothing of it was sent: another connection will do */
+        release_origin(x);
+        x->no_pool = x->attempt_again = true;
+        exchange_go(x, STEP_DIAL);
+        exchange_run(x);
+        return;
+    }
     if (maybe_stale && x->step == STEP_STREAM && x->replayable && !x->origin_retried && !x->head_sent) {
         /* A pooled connection that the origin had closed meanwhile: once more, on a new one. Its `open` stands for both. */
         release_origin(x);
@@ -118,7 +125,10 @@ void exchange_origin_failed(struct exchange *x, enum end end, const char *why, b
         exchange_run(x);
         return;
     }
-    exchange_end(x, x->head_sent && end == END_ORIGIN_PROTOCOL ? END_ORIGIN_CLOSED : end, why);
+    /* A refusal says what was wrong with the answer; of one that was begun the record says that it stopped. */
+    if (end == END_ORIGIN_PROTOCOL || end == END_ORIGIN_CLOSED)
+        end = x->head_sent ? END_ORIGIN_CLOSED : END_ORIGIN_PROTOCOL;
+    exchange_end(x, end, why);
 }
 
 /* --- what a new snapshot refuses --- */

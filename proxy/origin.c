@@ -196,7 +196,9 @@ void origin_ready(struct origin *o)
     uint64_t spent = loop_now_ms(o->w->loop) - x->t_attempt, before = (uint64_t)x->ms_connect + x->ms_resolve;
     x->ms_tls = spent > before ? (uint32_t)(spent - before) : 0;
     origin_h1_begin(o);
-    exchange_origin_ready(x);
+    origin_h1_readable(o); /* what it said before it was asked answers nothing */
+    if (o->state == ORIGIN_BUSY)
+        exchange_origin_ready(x);
 }
 
 bool origin_rest(struct origin *o)

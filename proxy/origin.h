@@ -49,6 +49,7 @@ struct origin {
 
     /* the pool */
     unsigned served;
+    uint64_t idle_round; /* of the loop, in which it became idle */
     struct origin *key_next, *newer, *older; /* of the key's bucket; of the LRU */
     bool pooled;
     struct timer idle;
@@ -64,6 +65,9 @@ void origin_ready(struct origin *o);
 /* Starts carrying o->x (fresh or from the pool). */
 void origin_h1_begin(struct origin *o);
 void origin_h1_readable(struct origin *o);
+/* Nothing of a request is on it: has the origin said nothing and left it open? Session tickets and key updates are no word. IO_AGAIN:
+ * so it is; IO_OK: a byte came, which answers nothing; else it is closed. */
+enum io origin_h1_quiet(struct origin *o);
 /* Closes and frees it; tells nobody. */
 void origin_close(struct origin *o);
 /* The connection failed under an exchange, or idle. */

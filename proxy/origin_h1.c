@@ -233,13 +233,23 @@ static void on_end(struct origin *o, enum io io)
                                : "the connection to the host broke in mid answer");
 }
 
-/* Anything that comes while no exchange is carried: session tickets and key updates are fine, a byte or an end is not. */
-static void read_idle(struct origin *o)
+enum io origin_h1_quiet(struct origin *o)
 {
     char byte;
     size_t n;
-    if (stream_read(&o->stream, &byte, 1, &n) != IO_AGAIN)
+    return stream_read(&o->stream, &byte, 1, &n);
+}
+
+/* Between requests, or before the first byte of one. What an origin says then is no answer to what is sent afterwards. */
+static void read_early(struct origin *o)
+{
+    enum io io = origin_h1_quiet(o);
+    if (io == IO_AGAIN)
+        return;
+    if (o->state == ORIGIN_IDLE)
         origin_close(o);
+    else
+        origin_failed(o, END_ORIGIN_PROTOCOL, io == IO_OK ? "the host spoke before it was asked" : "the host closed the connection without an answer");
 }
 
 static void on_resume(struct task *t)
@@ -275,14 +285,13 @@ static void read_busy(struct origin *o)
 
 void origin_h1_readable(struct origin *o)
 {
-    if (o->state == ORIGIN_IDLE) {
-        read_idle(o);
+    if (o->state == ORIGIN_IDLE || (o->x && o->x->step < STEP_STREAM)) {
+        read_early(o);
         return;
     }
     if (o->reading)
         return;
-    if (!o->x || o->interrupted || o->x->step < STEP_STREAM) {
-        /* Nothing may be read now. An origin that speaks before it was asked is read as soon as it is asked. */
+    if (!o->x || o->interrupted) { /* nothing may be read now */
         watch_set(&o->watch, o->watch.events & ~(uint32_t)EPOLLIN);
         return;
     }
@@ -324,6 +333,7 @@ static void release(struct origin *o, bool keep)
     o->served++;
     if (keep && o->state == ORIGIN_BUSY) {
         o->state = ORIGIN_IDLE;
+        o->idle_round = loop_round(o->w->loop);
         watch_set(&o->watch, EPOLLIN);
         worker_take_back(o->w, &o->in);
         worker_take_back(o->w, &o->out);

@@ -90,13 +90,21 @@ static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash)
     return o;
 }
 
+/* One that became idle in this very round may have more to read, of which the loop has not told us yet. */
+static bool spoke_already(struct origin *o)
+{
+    return o->idle_round == loop_round(o->w->loop) && origin_h1_quiet(o) != IO_AGAIN;
+}
+
 bool pool_take(struct exchange *x)
 {
     struct pool *p = x->w->pool;
     char mem[512];
     struct buf key = { .mem = mem, .cap = sizeof mem, .max = sizeof mem };
     pool_key(x, &key);
-    struct origin *o = key.failed ? NULL : pool_find(p, buf_str(&key), str_hash(buf_str(&key)));
+    struct origin *o = NULL;
+    while (!key.failed && (o = pool_find(p, buf_str(&key), str_hash(buf_str(&key)))) && spoke_already(o))
+        origin_close(o);
     if (!o)
         return false;
     pool_drop(p, o);

@@ -287,6 +287,10 @@ static int on_resolver(void *ctx, struct msg_channel *ch, struct msg *m)
         snprintf(name, sizeof name, "%.*s", STR_ARG(host));
         struct actor *a = actor_new(r, s[0], port == 80 ? NULL : origin_ssl(r, name));
         snprintf(a->host, sizeof a->host, "%s", name);
+        if (port == 80 && buf_size(&r->greeting) && write(s[0], buf_str(&r->greeting).p, buf_size(&r->greeting)) < 0)
+            abort();
+        if (port == 80 && r->greeting_ends)
+            shutdown(s[0], SHUT_WR);
         struct actor **last = &r->waiting;
         while (*last)
             last = &(*last)->next;

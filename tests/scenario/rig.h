@@ -35,6 +35,8 @@ struct rig {
     struct live_lease *lives;
     struct rig_file *files;
     bool narrow;                         /* the kernel keeps little between client and worker */
+    struct buf greeting;                 /* what an origin in clear text says as soon as it is connected */
+    bool greeting_ends;                  /* ... and then no more */
     bool keeper_silent, resolver_silent; /* take questions, never answer */
 };
 

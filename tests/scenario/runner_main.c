@@ -11,6 +11,7 @@
  *   run NAME [each 1..24]                 played once for each number, which stands for $K in its lines
  *   without TEXT / swap TEXT => TEXT / with LINE         (in the configuration)
  *   narrow                                (before the first step) the kernel keeps little between client and worker
+ *   greet "bytes" | greet end             (before the first step) an origin in clear text says so, or closes, as soon as it is connected
  *   client: open [from 127.0.0.2] | close | shut | reset | tls NAME | tls-refused NAME | tls-distrust NAME   (client2… and origin2…)
  *   client: connect HOST:PORT [sni NAME | plain] [from ADDRESS]   CONNECT, expects 200, then TLS
  *   client: pieces 1 [together]   what is sent from now on goes in writes (TLS records) of so many bytes; together: at one moment
@@ -760,6 +761,7 @@ static void run_done(struct run *r)
         r->retired = a->next;
         actor_free(a);
     }
+    buf_done(&r->rig.greeting);
     rig_stop(&r->rig);
     buf_done(&r->config);
     buf_done(&r->seen_client);
@@ -792,6 +794,7 @@ static int play(const struct script *s, size_t head, size_t from, size_t to, lon
     buf_init(&r.seen_client, 1u << 30);
     buf_init(&r.seen_origin, 1u << 30);
     buf_init(&r.log, 1u << 30);
+    buf_init(&r.rig.greeting, 65536);
     bool in_config = false, started = false;
     int result = 0;
     for (size_t i = 0; i < to && !result; i = i + 1 == head ? from + 1 : i + 1) {
@@ -812,6 +815,14 @@ static int play(const struct script *s, size_t head, size_t from, size_t to, lon
             continue;
         if (!strcmp(line, "narrow")) {
             r.rig.narrow = true;
+            continue;
+        }
+        if (!strcmp(line, "greet end")) {
+            r.rig.greeting_ends = true;
+            continue;
+        }
+        if (!strncmp(line, "greet \"", 7)) {
+            message_bytes(str_c(line + 6), &r.rig.greeting);
             continue;
         }
         bool setup = !strncmp(line, "mint:", 5) || !strncmp(line, "dns:", 4) || !strncmp(line, "file:", 5);
