@@ -14,7 +14,7 @@
 /* --- sessions --- */
 
 struct session_entry {
-    struct session_entry *chain;        /* of its bucket */
+    struct session_entry *chain; /* of its bucket */
     struct session_entry *newer, *older;
     SSL_SESSION *session;
     int64_t until; /* when a certificate of the chain that was verified ends, seconds since 1970 */
@@ -142,9 +142,9 @@ static void slot_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long
 
 /* --- the chain --- */
 
-/* OpenSSL's own verification (signatures, dates, purpose, name constraints, the host's name), and ours of the chain. Not
- * called for a resumed session: such a one exists because this said yes under the same trust, and it is not used past
- * `until`. */
+/* OpenSSL's own verification (signatures, dates, purpose, name constraints, the host's name), and ours of the chain.
+ * Not called for a resumed session: such a one exists because this said yes under the same trust, and it is not used
+ * past `until`. */
 static int on_verify(X509_STORE_CTX *store, void *arg)
 {
     (void)arg;
@@ -192,13 +192,15 @@ static int fill_store(SSL_CTX *ctx, const struct policy *p, struct str system_ro
         struct str pem = f->system ? system_roots : policy_side_file(p, f->path);
         int n = pem.n ? add_roots(store, pem, f->system, own) : 0;
         if (n < 0 || (n == 0 && !f->system))
-            return err_set(err, "%.*s:%u:%u: origin.ca_file: expected PEM certificates in %.*s, found none that can be used",
-                           STR_ARG(c->file), f->at.line, f->at.col, STR_ARG(f->system ? STR("the system store") : f->path));
+            return err_set(
+                err, "%.*s:%u:%u: origin.ca_file: expected PEM certificates in %.*s, found none that can be used",
+                STR_ARG(c->file), f->at.line, f->at.col, STR_ARG(f->system ? STR("the system store") : f->path));
         total += n;
     }
     if (!total)
-        return err_set(err, "origin.ca_file: the trust store is empty, so no origin could prove who it is: install the package "
-                            "ca-certificates or name a file with root certificates");
+        return err_set(
+            err, "origin.ca_file: the trust store is empty, so no origin could prove who it is: install the package "
+                 "ca-certificates or name a file with root certificates");
     return 0;
 }
 
@@ -218,6 +220,11 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
         BIO_free(b);
     }
     bool ok = stream_tls_context(ctx) == 0;
+    /* OpenSSL's own list has SHA-224, SHA-1 and DSA in it. */
+    ok = ok && SSL_CTX_set1_sigalgs_list(ctx, "ECDSA+SHA256:ed25519:ed448:ECDSA+SHA384:ECDSA+SHA512:"
+                                              "RSA-PSS+SHA256:RSA-PSS+SHA384:RSA-PSS+SHA512:"
+                                              "rsa_pss_pss_sha256:rsa_pss_pss_sha384:rsa_pss_pss_sha512:"
+                                              "RSA+SHA256:RSA+SHA384:RSA+SHA512") == 1;
     /* CLEANSE_PLAINTEXT: an answer may hold a real value until the scrubber took it out. */
     SSL_CTX_set_options(ctx, SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
@@ -231,13 +238,13 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
     X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ctx);
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     /* POLICY_CHECK: without it OpenSSL takes a critical policyConstraints for handled and does not look at it (RFC 5280
-     * 6.1; any policy will do, and that must be said). PARTIAL_CHAIN: whatever the operator names is a root, self-signed
-     * or not (RFC 5280 6.1.1 d). */
+     * 6.1; any policy will do, and that must be said). PARTIAL_CHAIN: whatever the operator names is a root,
+     * self-signed or not (RFC 5280 6.1.1 d). */
     X509_VERIFY_PARAM_set_flags(param,
                                 X509_V_FLAG_TRUSTED_FIRST | X509_V_FLAG_POLICY_CHECK | X509_V_FLAG_PARTIAL_CHAIN);
     ok = ok && X509_VERIFY_PARAM_add0_policy(param, OBJ_nid2obj(NID_any_policy)) == 1;
     if (!ok)
-        err_set(err, "TLS: OpenSSL refuses the cipher list, the groups or the policy");
+        err_set(err, "TLS: OpenSSL refuses the cipher list, the groups, the signature algorithms or the policy");
     if (!ok || fill_store(ctx, p, system_roots, own, err)) {
         SSL_CTX_free(ctx);
         ctx = NULL;
