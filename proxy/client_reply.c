@@ -107,21 +107,32 @@ static uint32_t retry_after(const struct exchange *x, enum end end)
     }
 }
 
+/* Why, in the refusal's own words. Claude Code takes whatever names x-api-key for "Invalid API key" and shows that instead: to it,
+ * that header has no name. */
+static struct str why_for(const struct exchange *x)
+{
+    struct str why = str_c(x->why);
+    if (str_starts(field_of(x, H1_USER_AGENT), STR("claude-")) && str_find(why, STR("x-api-key")) >= 0)
+        return STR("in a header");
+    return why;
+}
+
 /* "no rule lets this agent reach this host (evil.test)": the sentence, then what it is about. */
 static void put_message(const struct exchange *x, enum end end, struct buf *out)
 {
     buf_put(out, str_c(end_sentence(end)));
     bool target = !x->bad_target;
-    if (target || x->why[0]) {
+    struct str why = why_for(x);
+    if (target || why.n) {
         buf_put(out, STR(" ("));
         if (target) {
             buf_put(out, str_sub(host_str(&x->host), 0, 100));
             if (x->port != 443)
                 buf_putf(out, ":%u", (unsigned)x->port);
         }
-        if (target && x->why[0])
+        if (target && why.n)
             buf_put(out, STR(": "));
-        buf_put(out, str_c(x->why));
+        buf_put(out, why);
         buf_putc(out, ')');
     }
 }
