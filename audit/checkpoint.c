@@ -159,7 +159,7 @@ static void anchor_text(char out[MESSAGE_MAX], const struct anchor *a)
              a->head, (unsigned long long)a->first_seq, a->first_prev);
 }
 
-size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, int64_t wall_us, char *out)
+size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, char *out)
 {
     char text[MESSAGE_MAX], signature[CHECKPOINT_SIGNATURE_B64 + 1], ts[28];
     anchor_text(text, a);
@@ -170,7 +170,7 @@ size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, int64_
                  "{\"v\":1,\"seq\":%llu,\"head\":\"%.64s\",\"first_seq\":%llu,\"first_prev\":\"%.64s\",\"ts\":\"%s\","
                  "\"signature\":\"%s\"}\n",
                  (unsigned long long)a->seq, a->head, (unsigned long long)a->first_seq, a->first_prev,
-                 clock_format_us(wall_us, ts), signature);
+                 clock_format_us(a->ts_us, ts), signature);
     return n > 0 && n < ANCHOR_MAX ? (size_t)n : 0;
 }
 
@@ -196,6 +196,9 @@ static bool anchor_parse(const struct checkpoint_key *k, struct str s, struct an
     anchor_text(text, &a);
     if (!verify_text(k, text, line_member(s, "signature")))
         return false;
+    struct str ts = line_member(s, "ts");
+    if (!ts.p || clock_parse_rfc3339(ts.p, ts.n, &a.ts_us))
+        a.ts_us = 0;
     *ret = a;
     return true;
 }
@@ -245,10 +248,10 @@ static int write_file(int dir_fd, const char *name, const char *p, size_t n)
     return r;
 }
 
-int anchor_write(const struct checkpoint_key *k, int dir_fd, const struct anchor *a, int64_t wall_us)
+int anchor_write(const struct checkpoint_key *k, int dir_fd, const struct anchor *a)
 {
     char text[ANCHOR_MAX];
-    size_t n = anchor_put(k, a, wall_us, text);
+    size_t n = anchor_put(k, a, text);
     if (!n) {
         errno = EIO;
         return -1;

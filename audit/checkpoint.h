@@ -38,14 +38,15 @@ struct anchor {
     char head[64];       /* its hash */
     uint64_t first_seq;  /* where the log begins: 1, or what pruning left */
     char first_prev[64]; /* prev of that line */
+    int64_t ts_us;       /* when it was written, by the age clock; 0: it does not say. Not signed: it only delays pruning */
 };
 /* One JSON line with its signature; length. out must have 1024 bytes. 0: could not sign. */
-size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, int64_t wall_us, char *out);
+size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, char *out);
 enum anchor_result { ANCHOR_OK, ANCHOR_NONE, ANCHOR_BAD, ANCHOR_ERROR };
 /* Reads and checks `name` in dir_fd (or a path with AT_FDCWD). BAD: not ours, or the signature is wrong. */
 enum anchor_result anchor_read(const struct checkpoint_key *k, int dir_fd, const char *name, struct anchor *ret,
                                struct err *err);
 /* Replaces the anchor: temporary file, fsync, rename, fsync of the folder. 0 or -1 (errno). */
-int anchor_write(const struct checkpoint_key *k, int dir_fd, const struct anchor *a, int64_t wall_us);
+int anchor_write(const struct checkpoint_key *k, int dir_fd, const struct anchor *a);
 
 #endif

@@ -59,6 +59,7 @@ static const char *const integrity_text =
     "| `write_failed`, `sync_failed` | critical | the file is left, a new one goes on; the message names the lines |\n"
     "| `anchor_failed` | high | the newest head could not be kept outside the segments |\n"
     "| `pruned` | info | segments past `audit.keep` were deleted |\n"
+    "| `prune_waits` | high | the clock leapt ahead: what it would make older than `audit.keep` is not deleted yet |\n"
     "| `bad_record`, `ring_broken` | high, critical | a role wrote something into its ring that is no record |\n"
     "| `notes_lost` | medium | more such events than could be kept while the disk refused |\n";
 

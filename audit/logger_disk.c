@@ -260,7 +260,8 @@ void logger_anchor(struct logger *lg)
     struct anchor next = *a;
     next.seq = lg->written_seq;
     memcpy(next.head, lg->written_head, sizeof next.head);
-    if (anchor_write(lg->key, lg->anchor_fd, &next, clock_wall_us())) {
+    next.ts_us = logger_age_us(lg);
+    if (anchor_write(lg->key, lg->anchor_fd, &next)) {
         if (!lg->anchor_failed)
             logger_note(lg, "anchor_failed", "high", "the newest head could not be kept outside the segments: %s",
                         strerror(errno));
@@ -294,12 +295,30 @@ static bool first_line(const struct logger *lg, const struct segment *s, struct 
     return ok;
 }
 
+int64_t logger_age_us(struct logger *lg)
+{
+    return age_clock_us(&lg->age, clock_wall_us(), clock_mono_us());
+}
+
+/* Said once each time: by the wall clock n segments would go, but it is ahead of the time that is known to have passed. */
+static void prune_waits(struct logger *lg, size_t n, int64_t ahead_us)
+{
+    if (n && !lg->prune_waits)
+        logger_note(lg, "prune_waits", "high",
+                    "the clock is %lld hours ahead of what this log has seen pass: %zu segments that would be past audit.keep are kept for "
+                    "up to %lld hours; if the clock is wrong, set it right",
+                    (long long)(ahead_us / 3600000000), n, (long long)(ahead_us / AGE_CATCH_UP / 3600000000 + 1));
+    lg->prune_waits = n > 0;
+}
+
 void logger_prune(struct logger *lg)
 {
-    int64_t now_us = clock_wall_us();
+    int64_t wall_us = clock_wall_us(), age_us = logger_age_us(lg);
     if (lg->options.keep_ms > (uint64_t)INT64_MAX / 1000)
         return;
-    size_t n = segments_expired(&lg->segments, now_us - (int64_t)lg->options.keep_ms * 1000);
+    int64_t keep_us = (int64_t)lg->options.keep_ms * 1000;
+    size_t n = segments_expired(&lg->segments, age_us - keep_us, wall_us);
+    prune_waits(lg, segments_expired(&lg->segments, wall_us - keep_us, wall_us) - n, wall_us - age_us);
     struct anchor next = lg->anchor;
     if (!n || !first_line(lg, &lg->segments.list.v[n], &next))
         return;
@@ -313,7 +332,8 @@ void logger_prune(struct logger *lg)
         memcpy(next.head, lg->anchor.head, sizeof next.head);
     }
     /* The new beginning is signed before the old one goes: between the two, older lines than needed are no fault. */
-    if (anchor_write(lg->key, lg->anchor_fd, &next, now_us))
+    next.ts_us = age_us;
+    if (anchor_write(lg->key, lg->anchor_fd, &next))
         return;
     lg->anchor = next;
     segments_drop(&lg->segments, n);

@@ -10,6 +10,7 @@
 #ifndef AUDIT_LOGGER_IMPL_H
 #define AUDIT_LOGGER_IMPL_H
 
+#include "audit/age_clock.h"
 #include "audit/checkpoint.h"
 #include "audit/encode.h"
 #include "audit/line.h"
@@ -102,7 +103,8 @@ struct logger {
 
     enum logger_state state;
     uint64_t blocked_since_ms;
-    bool stopped, anchor_failed;
+    struct age_clock age;
+    bool stopped, anchor_failed, prune_waits;
     struct logger_stats stats;
     void (*ring_closed)(void *ctx, const char *role, unsigned index, unsigned generation);
     void *ring_closed_ctx;
@@ -126,6 +128,8 @@ void logger_fill(struct logger *lg);
 /* logger_disk.c */
 /* Writes what is left of the batch. 0: it is in the file (and synced, with sync_always); -1: stuck. */
 int logger_write(struct logger *lg);
+/* The time by the age clock. */
+int64_t logger_age_us(struct logger *lg);
 /* fdatasync of what was written; publishes it to the rings. */
 void logger_sync(struct logger *lg);
 void logger_anchor(struct logger *lg);

@@ -384,7 +384,8 @@ static void anchor_from_log(struct start *st)
 static int begin_fresh(struct logger *lg, struct err *err)
 {
     /* Signed before the first line: from here on a log without an anchor is a broken one. */
-    if (anchor_write(lg->key, lg->anchor_fd, &lg->anchor, clock_wall_us()))
+    lg->anchor.ts_us = logger_age_us(lg);
+    if (anchor_write(lg->key, lg->anchor_fd, &lg->anchor))
         return err_set_errno(err, "the log's anchor");
     return 0;
 }
@@ -419,6 +420,10 @@ int logger_start(struct logger *lg, struct err *err)
     if (st.anchor_result == ANCHOR_ERROR || find_end(&st, &last, err))
         return -1;
     bool empty = lg->segments.list.n == 0;
+    int64_t last_us = st.anchor_result == ANCHOR_OK ? st.anchor.ts_us : 0;
+    if (!last_us && !empty)
+        last_us = lg->segments.list.v[lg->segments.list.n - 1].start_us;
+    age_clock_start(&lg->age, last_us, clock_wall_us(), clock_mono_us());
     if (empty && st.anchor_result == ANCHOR_NONE)
         return begin_fresh(lg, err);
     if (st.anchor_result == ANCHOR_OK)

@@ -277,12 +277,23 @@ uint64_t segments_total(const struct segments *s)
     return total;
 }
 
-size_t segments_expired(const struct segments *s, int64_t before_us)
+size_t segments_expired(const struct segments *s, int64_t before_us, int64_t now_us)
 {
-    size_t n = 0;
+    size_t n = 0, next = 1;
+    int64_t ended_us = 0;
     /* A segment's last line is no younger than the beginning of its successor. */
-    while (n + 1 < s->list.n && s->list.v[n + 1].start_us && s->list.v[n + 1].start_us < before_us)
-        n++;
+    for (; n + 1 < s->list.n; n++) {
+        if (next <= n)
+            next = n + 1;
+        while (next < s->list.n && s->list.v[next].start_us > now_us)
+            next++;
+        if (next == s->list.n || !s->list.v[next].start_us)
+            break;
+        if (s->list.v[next].start_us > ended_us)
+            ended_us = s->list.v[next].start_us;
+        if (ended_us >= before_us)
+            break;
+    }
     return n;
 }
 

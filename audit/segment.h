@@ -61,8 +61,9 @@ int segments_sync(struct segments *s);
 /* Is there room for `need` more bytes, certainly? Allocates ahead. 0 or -errno. */
 int segments_reserve(struct segments *s, uint64_t need);
 uint64_t segments_total(const struct segments *s);
-/* How many of the oldest segments ended before `before_us` (the current one never counts). */
-size_t segments_expired(const struct segments *s, int64_t before_us);
+/* How many of the oldest segments ended before `before_us` (the current one never counts). A name that lies after
+ * now_us was given while the clock was wrong and says nothing; one that is older than an earlier one's says as much as that. */
+size_t segments_expired(const struct segments *s, int64_t before_us, int64_t now_us);
 /* Unlinks the n oldest. */
 void segments_drop(struct segments *s, size_t n);
 void segments_done(struct segments *s);
