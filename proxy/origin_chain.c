@@ -365,15 +365,34 @@ static struct str without_star(struct str s)
     return str_starts(s, STR("*.")) ? str_from(s, 2) : s;
 }
 
+/* RFC 5280 4.2.1.6: one mailbox; a quoted part with an @ in it is nobody's. */
+static bool mailbox(struct str s)
+{
+    ptrdiff_t at = str_find_char(s, '@');
+    return at > 0 && (size_t)at + 1 < s.n && at == str_rfind_char(s, '@');
+}
+
+static bool name_fine(const GENERAL_NAME *g)
+{
+    switch (g->type) {
+    case GEN_DNS:
+        return dns_name(without_star(string_of(g->d.dNSName)));
+    case GEN_IPADD:
+        return ASN1_STRING_length(g->d.iPAddress) == 4 || ASN1_STRING_length(g->d.iPAddress) == 16;
+    case GEN_EMAIL:
+        return mailbox(string_of(g->d.rfc822Name));
+    case GEN_URI:
+        return str_find_char(string_of(g->d.uniformResourceIdentifier), ':') > 0; /* not a relative one */
+    default:
+        return true; /* others never name a host */
+    }
+}
+
 static bool names_fine(const GENERAL_NAMES *names)
 {
-    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
-        const GENERAL_NAME *g = sk_GENERAL_NAME_value(names, i);
-        int n = g->type == GEN_IPADD ? ASN1_STRING_length(g->d.iPAddress) : 0;
-        if ((g->type == GEN_DNS && !dns_name(without_star(string_of(g->d.dNSName)))) ||
-            (g->type == GEN_IPADD && n != 4 && n != 16))
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++)
+        if (!name_fine(sk_GENERAL_NAME_value(names, i)))
             return false;
-    }
     return true;
 }
 

@@ -3,13 +3,15 @@
 
 #include <openssl/x509_vfy.h>
 
-/* ATTEMPTS bounds what an origin can make us compute: so many chains of at most ten signatures. */
-enum { ATTEMPTS = 8, QUEUE = 64, SENT_MAX = 32 };
+/* SIGNATURES bounds what an origin can make us compute after its first chain: so many certificates in the chains that
+ * are tried, each of them a signature at most. */
+enum { SIGNATURES = 24, QUEUE = 64, SENT_MAX = 32 };
 
 /* Sets of sent certificates to leave out, in the order in which they are tried: each a bit for each certificate. */
 struct tries {
     uint32_t without[QUEUE];
     size_t n;
+    int signatures; /* left */
 };
 
 static void add_try(struct tries *t, uint32_t without)
@@ -62,6 +64,7 @@ static bool verify_without(X509_STORE_CTX *first, STACK_OF(X509) * sent, uint32_
     ok = ok && X509_STORE_CTX_init(c, X509_STORE_CTX_get0_store(first), X509_STORE_CTX_get0_cert(first), kept) == 1 &&
          X509_VERIFY_PARAM_set1(X509_STORE_CTX_get0_param(c), X509_STORE_CTX_get0_param(first)) == 1;
     bool found = ok && judge(c, &v);
+    t->signatures -= c ? sk_X509_num(X509_STORE_CTX_get0_chain(c)) : SIGNATURES;
     if (found) {
         X509_STORE_CTX_set0_verified_chain(first, X509_STORE_CTX_get1_chain(c));
         X509_STORE_CTX_set_error(first, X509_V_OK);
@@ -80,10 +83,10 @@ bool origin_path_verify(X509_STORE_CTX *store, struct chain_verdict *ret_verdict
         return true;
     if (hopeless(store, ret_verdict))
         return false;
-    struct tries t = { .n = 0 };
+    struct tries t = { .signatures = SIGNATURES };
     STACK_OF(X509) *sent = X509_STORE_CTX_get0_untrusted(store);
     add_tries(&t, 0, X509_STORE_CTX_get0_chain(store), sent);
-    for (size_t i = 0; i < t.n && i < ATTEMPTS; i++)
+    for (size_t i = 0; i < t.n && t.signatures > 0; i++)
         if (verify_without(store, sent, t.without[i], &t)) {
             *ret_verdict = (struct chain_verdict) { .fault = CHAIN_FINE };
             return true;

@@ -507,6 +507,11 @@ static const struct row {
       CHAIN_BAD_NAME }, /* a NUL */
     { LEAF, "subjectAltName", "DNS:host.test,DNS:under_score.test,email:a@b.test,URI:spiffe://x.test/a" },
     { LEAF, "subjectAltName", "DNS:HOST.test" },
+    { LEAF, "subjectAltName", "DNS:host.test,email:a@b@c.test", CHAIN_BAD_NAME },
+    { LEAF, "subjectAltName", "DNS:host.test,email:@c.test", CHAIN_BAD_NAME },
+    { LEAF, "subjectAltName", "DNS:host.test,URI:/relative", CHAIN_BAD_NAME },
+    { LEAF, "subjectAltName", "critical,DNS:host.test", CHAIN_FINE, SUBJECT_NONE },
+    { LEAF, .change = SUBJECT_NONE, .fault = CHAIN_NAMES_CRITICAL },
     { LEAF, .change = SUBJECT_CN, .value = "192.168.001.001", .fault = CHAIN_COMMON_NAME },
     { LEAF, .change = SUBJECT_CN, .value = "2001:0db8:0:0:0:0:0:1", .fault = CHAIN_COMMON_NAME },
     { LEAF, .change = SUBJECT_CN, .value = "192.0.2.7" },
