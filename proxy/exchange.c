@@ -42,7 +42,7 @@ struct exchange *exchange_new(struct worker *w, const struct client_ops *cops, s
     return x;
 }
 
-static struct ask ask_of(const struct exchange *x)
+struct ask exchange_ask(const struct exchange *x)
 {
     ptrdiff_t q = str_find_char(x->req.target, '?');
     return (struct ask) {
@@ -148,7 +148,7 @@ static void step_policy(struct exchange *x)
         exchange_end(x, end, NULL);
         return;
     }
-    struct ask ask = ask_of(x);
+    struct ask ask = exchange_ask(x);
     policy_eval(x->view->policy, &ask, &x->verdict);
     if (x->verdict.kind == VERDICT_DENY || x->verdict.kind == VERDICT_ASK) {
         end = x->verdict.kind == VERDICT_ASK ? END_APPROVAL_REQUIRED : x->verdict.code;
@@ -315,7 +315,7 @@ static void step_lease(struct exchange *x)
 {
     if (x->leases_missing)
         return;
-    struct ask ask = ask_of(x);
+    struct ask ask = exchange_ask(x);
     if (!x->planned) {
         x->planned = true;
         enum end end = plan_swaps(x, &ask);

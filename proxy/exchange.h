@@ -3,7 +3,8 @@
  * exchange: one request and its answer, from the parsed head to the `close` event. It knows neither its client's nor its
  * origin's protocol: a client codec makes it and is told through struct client_ops what to send back; an origin codec carries
  * it and is driven through struct origin_ops. Its life is one table of steps that only moves down; only the steps of an attempt
- * (lease, dial, stream) may be taken again, once, for a stale pooled connection or a lease whose scope excluded the request.
+ * (lease, dial, stream) may be taken again, once, for a stale pooled connection, a lease whose scope excluded the request or a
+ * value that the origin answered with 401.
  *
  *   HEAD -> POLICY -> LIVE -> LEASE -> DIAL -> RECORD -> STREAM -> DONE
  *
@@ -85,6 +86,9 @@ struct lease_slot {
     size_t index;
 };
 
+/* A 401 after a swap (exchange_remint.c): the keeper is asked for another value; some value is another; nothing more is to come. */
+enum remint { REMINT_NONE = 0, REMINT_ASKED, REMINT_CHANGED, REMINT_DONE };
+
 enum step { STEP_HEAD = 0, STEP_POLICY, STEP_LIVE, STEP_LEASE, STEP_DIAL, STEP_RECORD, STEP_STREAM, STEP_DONE };
 
 struct exchange {
@@ -125,6 +129,7 @@ struct exchange {
     struct lease_slot slots[SWAP_MAX]; /* of the waits */
     size_t leases_missing;
     bool planned, lease_retried;
+    enum remint remint;
 
     /* origin */
     const struct origin_ops *oops;
@@ -190,6 +195,9 @@ void exchange_request_failed(struct exchange *x, enum end end, const char *why);
 void exchange_client_room(struct exchange *x);
 
 /* --- from the origin codec --- */
+/* Before the head of an answer is taken: is it to wait, because it is a 401 that another value may spare the client? The codec keeps it
+ * and reads it again when ops->more is called. */
+bool exchange_remint(struct exchange *x, unsigned status);
 /* A head: interim or final. in_hand: body bytes already there after the head. Returns how many of them were used with the head (a
  * whole short body), or -1: the exchange is over. */
 ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, struct str in_hand);

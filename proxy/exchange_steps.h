@@ -10,6 +10,8 @@ enum { EXCHANGE_REPLAY_MAX = 64 * 1024 };
 
 void exchange_go(struct exchange *x, enum step step);
 void exchange_run(struct exchange *x);
+/* What the policy and the keeper are asked about it. */
+struct ask exchange_ask(const struct exchange *x);
 /* Sets the deadline of the wait that begins, within the rule's total. */
 void exchange_wait(struct exchange *x, uint64_t ms);
 /* Looks up what the agent must not send, as far as it can be told without waiting. */

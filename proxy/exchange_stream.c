@@ -43,8 +43,8 @@ void exchange_stream_start(struct exchange *x)
 {
     bool again = x->origin_retried && x->origin;
     if (!again) {
-        /* Only a connection that served before may be stale, so only then is the body kept. */
-        x->replayable = pool_reused(x->origin);
+        /* Only a connection that served before may be stale, and only a swapped value may be one no more, so only then is the body kept. */
+        x->replayable = pool_reused(x->origin) || x->plan.n;
         if (x->req.body != H1_BODY_NONE)
             body_watch_init(&x->watch, x->view->placeholder_needles, x->known ? x->known->needles : NULL);
     }
@@ -209,10 +209,12 @@ static bool interim(struct exchange *x, const struct h1_head *h)
         exchange_end(x, END_ORIGIN_PROTOCOL, h->status == 101 ? "a switch of protocols nobody asked for" : "too many 1xx answers");
         return false;
     }
-    forget_replay(x);
+    if (!x->plan.n)
+        forget_replay(x);
+    bool known = x->continued && h->status == 100; /* told already, by the first of two attempts */
     x->continued |= h->status == 100;
     touch(x);
-    if (x->client_http10)
+    if (x->client_http10 || known)
         return true;
     struct buf *scratch = &x->w->scratch;
     buf_reset(scratch);

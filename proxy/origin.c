@@ -67,7 +67,7 @@ bool origin_write(struct origin *o)
         /* The write failed, but an answer may be there (an early refusal before a reset): read first. */
         o->keep_alive = false;
         origin_h1_readable(o);
-        if (o->state != ORIGIN_DEAD && o->x && !o->in_body)
+        if (o->state != ORIGIN_DEAD && o->x && !o->in_body && !o->interrupted)
             origin_failed(o, END_ORIGIN_CLOSED, "the connection was lost while the request was sent");
         return false;
     }

@@ -41,7 +41,7 @@ struct origin {
     bool got_byte;      /* of an answer */
     bool keep_alive;
     bool reading;       /* guards against re-entry */
-    bool interrupted;   /* the client was full: bytes wait in `in` */
+    bool interrupted;   /* the client was full, or a 401 waits for another value: bytes wait in `in` */
     size_t head_from;
     struct h1_body_in body;
     struct buf in;      /* read, not parsed */

@@ -110,6 +110,10 @@ static bool parse_head(struct origin *o)
         return false;
     }
     o->head_from = 0;
+    if (exchange_remint(x, h.status)) {
+        o->interrupted = true;
+        return false;
+    }
     if (h.status >= 200) {
         o->keep_alive &= h.keep_alive && h.body != H1_BODY_UNTIL_CLOSE;
         h1_body_in_init(&o->body, &h, lim->chunk_ext_bytes, lim->trailer_bytes);
@@ -307,7 +311,7 @@ void origin_h1_readable(struct origin *o)
     if (x->step == STEP_STREAM)
         exchange_answer_flush(x);
     /* Where the kernel took at once what had filled the client's buffer, nobody else will say that there is room again. */
-    if (o->state == ORIGIN_BUSY && o->x == x && o->interrupted && !exchange_client_full(x)) {
+    if (o->state == ORIGIN_BUSY && o->x == x && o->interrupted && o->in_body && !exchange_client_full(x)) {
         o->interrupted = false;
         o->resume.cb = on_resume;
         loop_defer(o->w->loop, &o->resume);

@@ -4,7 +4,7 @@
 import base64
 import re
 
-from lab import Client, Lab, Refused, Skip, main, read_response
+from lab import Client, Lab, Refused, Skip, answer, main, read_request, read_response
 
 
 def make_lab():
@@ -298,6 +298,33 @@ def test_leases_are_few(lab):
     given = [e for e in lab.events()[mark:] if e["type"] == "lease" and e.get("result") == "given"]
     assert len(given) <= 1, given
     assert not lab.leaks()
+
+
+def test_a_value_that_the_origin_stopped_taking():
+    """A 401: the source is asked again, and the request goes again with what it says now."""
+    with Lab() as lab:
+        second = "ghs_" + "Second0123456789" * 2
+        lab.secrets.append(second)
+
+        def rotate(conn, origin):
+            while True:
+                m = read_request(conn)
+                origin.requests.append(m)
+                if m.get("authorization") == "Bearer " + second:
+                    conn.send(answer(200, "taken"))
+                    continue
+                with open(lab.path("real"), "w") as f:
+                    f.write(second)
+                conn.send(answer(401, "gone"))
+
+        lab.api.reset(rotate)
+        m = lab.get("api.test", method="POST", headers=[lab.bearer()], body=b"once more")
+        assert m.status == 200 and m.body == b"taken", m
+        assert [(r.get("authorization"), r.body) for r in lab.api.requests] == [("Bearer " + lab.real, b"once more"), ("Bearer " + second, b"once more")]
+        lab.event(lambda e: e.get("host") == "api.test")
+        closes = [e for e in lab.events("close") if e.get("host") == "api.test"]
+        assert [e["status"] for e in closes] == [200], closes
+        assert not lab.leaks()
 
 
 def test_the_file_is_read_without_its_newline():
