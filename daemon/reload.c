@@ -2,8 +2,9 @@
  *
  * Reload: check, prepare everywhere, commit. A wrong file or a port in use changes nothing. What compiled here compiles
  * in every role, from the same bytes with the same code: a role that says otherwise, or nothing within two seconds, is
- * killed and starts anew on the new snapshot, so that none can veto a revocation. Asked again while one runs: one more
- * follows, however often. */
+ * killed and starts anew on the new snapshot, so that none can veto a revocation. It is over, and answered, when the workers
+ * have taken the commit as well: then no socket of a listener that was removed is open any more, and its port may be listened
+ * on again. Asked again while one runs: one more follows, however often. */
 #include "daemon/supervisor.h"
 
 #include "base/clock.h"
@@ -28,7 +29,7 @@ struct reload {
     size_t nwaiting;
     struct control_conn *later[WAITING_MAX]; /* asked while it ran */
     size_t nlater;
-    bool again;
+    bool again, taking; /* taking: committed, and the workers have not all said that they have it */
     struct task restart;
 };
 
@@ -51,7 +52,7 @@ static void finish(struct reload *r, bool good, const struct diag *diag)
     r->nlater = 0;
     r->next = NULL;
     r->minter = NULL;
-    r->new_minter = false;
+    r->new_minter = r->taking = false;
     notify_systemd(s, "READY=1");
     if (r->again && s->state == SUP_RUNNING) {
         r->again = false;
@@ -223,6 +224,14 @@ static void commit_workers(struct supervisor *s)
     }
 }
 
+/* One that does not answer in time has what it was sent before it serves anyone again. */
+static void on_taken(void *ctx, bool all)
+{
+    if (!all)
+        log_error("reload: a worker did not say within %d ms that it took the new snapshot", PREPARE_MS);
+    finish(ctx, true, NULL);
+}
+
 static void commit(struct reload *r)
 {
     struct supervisor *s = r->s;
@@ -243,7 +252,10 @@ static void commit(struct reload *r)
     log_info("reloaded: snapshot %s (was %s)", s->current->hash, old->hash);
     event_config(s, r->who, true, old->hash, s->current->hash, NULL);
     generation_free(&old);
-    finish(r, true, NULL);
+    timer_clear(&r->deadline);
+    r->next = NULL;
+    r->taking = true;
+    workers_sync(s, PREPARE_MS, on_taken, r);
 }
 
 static void on_deadline(struct timer *t)
@@ -351,7 +363,7 @@ void reload_ask(struct supervisor *s, struct control_conn *conn, const char *who
         diag_done(&diag);
         return;
     }
-    bool running = r->next || r->restart.loop;
+    bool running = r->next || r->taking || r->restart.loop;
     struct control_conn **list = running ? r->later : r->waiting;
     size_t *n = running ? &r->nlater : &r->nwaiting;
     snprintf(running ? r->who_next : r->who, sizeof r->who, "%s", who);

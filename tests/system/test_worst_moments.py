@@ -172,6 +172,21 @@ def channel_of(pid):
     return socket.socket(fileno=fd)
 
 
+def say_prepared(ch, good, why=b""):
+    """Reads up to the PREPARE, and answers it."""
+    ch.settimeout(L.WAIT)
+    while True:
+        data, fds, _, _ = socket.recv_fds(ch, 1 << 18, 16)
+        for fd in fds:
+            os.close(fd)
+        magic, kind, _, _ = struct.unpack_from("<HHIQ", data)
+        assert magic == MSG_MAGIC
+        if kind == PREPARE:
+            break
+    body = struct.pack("<BQI", good, struct.unpack_from("<Q", data, 16)[0], len(why)) + why
+    ch.send(struct.pack("<HHIQ", MSG_MAGIC, PREPARED, len(body), 0) + body)
+
+
 def test_no_role_can_veto():
     """A broken worker says that it cannot use the new snapshot: the others go over to it, and the worker is started anew on it."""
     lab = L.Lab(workers=2)
@@ -182,22 +197,40 @@ def test_no_role_can_veto():
             os.kill(worker, signal.SIGSTOP)  # we speak in its place
             F.write(lab, text.replace('hosts: [open.test, "*.wild.test"', 'hosts: ["*.wild.test"'))
             os.kill(lab.proc.pid, signal.SIGHUP)
-            ch.settimeout(L.WAIT)
-            while True:
-                data, fds, _, _ = socket.recv_fds(ch, 1 << 18, 16)
-                for fd in fds:
-                    os.close(fd)
-                magic, kind, _, _ = struct.unpack_from("<HHIQ", data)
-                assert magic == MSG_MAGIC
-                if kind == PREPARE:
-                    break
-            why = b"no"
-            body = struct.pack("<BQI", 0, struct.unpack_from("<Q", data, 16)[0], len(why)) + why
-            ch.send(struct.pack("<HHIQ", MSG_MAGIC, PREPARED, len(body), 0) + body)
+            say_prepared(ch, False, b"no")
         lab.event(lambda e: e.get("what") == "reload" and e["result"] == "ok", ("config",), timeout=1.5)
         wait_for(lambda: F.pid_of(lab, "worker", 1) not in (0, worker) and F.all_ready(lab), "another worker")
         for _ in range(8):
             assert F.ask(lab)[1] == "port_denied"  # a rule for plain HTTP names it still
+    finally:
+        lab.close()
+
+
+def test_a_reload_waits_for_the_last_worker():
+    """A worker that has prepared and does not go on still listens where a listener was removed: the reload is answered when that is
+    over, and the port may be had again at once."""
+    lab = L.Lab(workers=2)
+    try:
+        text, port = lab.config(), L.free_port(["127.0.0.1"])
+        with_it = text.replace(f"proxy: [127.0.0.1:{lab.port}]", f"proxy: [127.0.0.1:{lab.port}, 127.0.0.1:{port}]")
+        F.write(lab, with_it)
+        assert F.reload(lab).returncode == 0
+        worker, mark = F.pid_of(lab, "worker", 1), lab.mark()
+        with channel_of(worker) as ch:
+            os.kill(worker, signal.SIGSTOP)  # we speak in its place
+            F.write(lab, text)
+            t, out = in_thread(lambda: F.reload(lab).returncode)
+            say_prepared(ch, True)
+            lab.event(lambda e: e.get("what") == "reload" and e["result"] == "ok", ("config",), after=mark, timeout=1.5)
+            t.join(0.3)
+            assert not out, "answered while a worker listens there"
+        os.kill(worker, signal.SIGKILL)
+        t.join(L.WAIT)
+        assert out == [0], out
+        F.write(lab, with_it)
+        r = F.reload(lab)
+        assert r.returncode == 0, r.stderr
+        assert F.ask(lab)[0] == 200
     finally:
         lab.close()
 
