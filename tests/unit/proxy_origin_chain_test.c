@@ -8,6 +8,8 @@
 #include "tests/lib/origin_rig.h"
 
 #include "base/buf.h"
+#include "ca/root.h"
+#include "ca/signer.h"
 #include "proxy/origin_chain.h"
 
 #include <openssl/core_names.h>
@@ -896,6 +898,60 @@ static void our_own_ca(void **state)
     unmake(&other);
 }
 
+/* What Outgate itself presents to its clients is acceptable by the same rules, so that one may stand behind another. */
+static void what_we_present(void **state)
+{
+    (void)state;
+    static const struct {
+        bool ip;
+        const char *name;
+    } names[] = { { false, "host.test" }, { true, "192.0.2.1" }, { true, "2001:db8::1" } };
+    int64_t now = clock_wall_us(), expires;
+    EVP_PKEY *root_key, *key = EVP_EC_gen("P-256");
+    X509 *root;
+    struct err err;
+    struct buf cert_pem, key_pem, der;
+    unsigned char *spki = NULL;
+    int n = i2d_PUBKEY(key, &spki);
+    buf_init(&cert_pem, 1 << 16);
+    buf_init(&key_pem, 1 << 16);
+    buf_init(&der, 1 << 16);
+    key_pem.wipe = true;
+    assert_int_equal(root_make(now, &root_key, &root, &err) || root_put_cert(root, &cert_pem) ||
+                         root_put_key(root_key, &key_pem),
+                     0);
+    struct loop *loop = loop_new();
+    struct signer *signer = signer_new(loop, buf_str(&cert_pem), buf_str(&key_pem), &err);
+    struct origin_rig rig;
+    origin_rig_init(&rig, buf_str(&cert_pem), false, STR_NONE);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct host h = host_of(names[i].name);
+        buf_reset(&der);
+        assert_int_equal(signer_make_leaf(signer, names[i].ip, str_c(names[i].name), str_of(spki, (size_t)n), false,
+                                          now, &der, &expires, &err),
+                         0);
+        const unsigned char *p = (const unsigned char *)buf_str(&der).p;
+        X509 *leaf = d2i_X509(NULL, &p, (long)buf_size(&der));
+        struct chain_verdict v = check(leaf, root, NULL);
+        SSL_CTX *server = origin_rig_server(leaf, NULL, key);
+        struct origin_meeting met = origin_rig_meet(&rig, server, &h, 0);
+        if (v.fault || !met.connected)
+            fail_msg("%s: %s %s", names[i].name, origin_chain_name(v.fault), met.why);
+        SSL_CTX_free(server);
+        X509_free(leaf);
+    }
+    origin_rig_done(&rig);
+    signer_free(&signer);
+    loop_free(loop);
+    buf_done(&cert_pem);
+    buf_done(&key_pem);
+    buf_done(&der);
+    OPENSSL_free(spki);
+    X509_free(root);
+    EVP_PKEY_free(root_key);
+    EVP_PKEY_free(key);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -908,6 +964,7 @@ int main(void)
         cmocka_unit_test(what_was_good_once),
         cmocka_unit_test(old_protocols_and_weak_suites),
         cmocka_unit_test(our_own_ca),
+        cmocka_unit_test(what_we_present),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
