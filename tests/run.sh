@@ -7,7 +7,7 @@
 #   tests/run.sh            everything that fits into twelve minutes on two cores
 #   tests/run.sh --quick    for one's own machine: sanitizer build, unit tests, scenarios, fuzz replays, checks of the tree
 #   tests/run.sh --full     also: a minute of fuzzing for each target, system tests of the sanitizer build, long transfers, valgrind on
-#                           what handles secrets, the role tests again and again
+#                           what handles secrets, the role tests again and again, real clients end to end
 #
 # Builds: build/ (Release), build-asan/ (gcc, ASan and UBSan), build-fuzz/ (clang, libFuzzer, ASan and UBSan). Logs: build-asan/run/.
 set -uo pipefail
@@ -21,6 +21,10 @@ export LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS
 PACKAGES="gcc libc6-dev clang cmake ninja-build pkg-config libssl-dev libyaml-dev libpsl-dev libidn2-dev libc-ares-dev libcurl4-openssl-dev
 libmicrohttpd-dev libjansson-dev libseccomp-dev libcmocka-dev node-llhttp ca-certificates curl git openssl python3 iproute2 util-linux
 shellcheck cppcheck"
+# For --full: valgrind, the clients of tests/system/real_clients.py, and what needs a newer Node than Debian's (looked for where npm is there).
+FULL_PACKAGES="valgrind wget gh golang-go cargo awscli skopeo chromium libnss3-tools default-jdk-headless python3-requests python3-httpx
+python3-aiohttp python3-pip ruby libwww-perl"
+NPM_PACKAGES="undici@7 @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @google/gemini-cli@0.61.0"
 FUZZ_BOX=70   # seconds for all fuzz targets together
 CHECK_BOX=120 # seconds for the static analysis
 
@@ -78,7 +82,7 @@ skip() {
 packages() {
     local missing=() name
     command -v dpkg-query >/dev/null || { echo "no dpkg here: hoping that everything is there"; return; }
-    for name in $PACKAGES $([ "$MODE" != full ] || echo valgrind); do
+    for name in $PACKAGES $([ "$MODE" != full ] || echo "$FULL_PACKAGES"); do
         [ "$(dpkg-query -W -f '${Status}' "$name" 2>/dev/null)" = "install ok installed" ] || missing+=("$name")
     done
     [ ${#missing[@]} -gt 0 ] || { echo "all there"; return; }
@@ -149,6 +153,22 @@ system_again() {
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests durability-full.log tests/system/run.py test_durability
     system_tests long.log tests/system/long_transfers.py
     unset OUTGATE_EXE
+}
+clients() {
+    export OUTGATE_EXE=$PWD/build/outgate OUTGATE_NPM=$PWD/build/clients
+    if ! command -v npm >/dev/null; then
+        skip "clients from npm" "npm is not installed"
+    elif ! npm_clients >"$LOGS/npm.log" 2>&1; then
+        skip "clients from npm" "$(tail -n 1 "$LOGS/npm.log")"
+    fi
+    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests ca-stores-full.log tests/system/run.py test_ca_stores
+    system_tests real-clients.log tests/system/real_clients.py
+    unset OUTGATE_EXE OUTGATE_NPM
+}
+npm_clients() {
+    mkdir -p "$OUTGATE_NPM"
+    # shellcheck disable=SC2086 # words
+    npm install --prefix "$OUTGATE_NPM" --no-audit --no-fund --no-save $NPM_PACKAGES
 }
 
 tree_checks() {
@@ -268,6 +288,7 @@ all() { # a function is read as a whole before it runs: this file may be edited 
     if [ "$MODE" = full ]; then
         stage "system tests (sanitizers)" system_sanitized
         stage "roles and durability again, long transfers" system_again
+        stage "real clients" clients
         stage "valgrind" secrets
     fi
     result

@@ -137,13 +137,21 @@ def test_a_client_that_does_not_trust_us(lab):
 
 def test_wget(lab):
     wget, s = tool("wget"), Session(lab)
-    bundle = s.vars["SSL_CERT_FILE"]
-    args = [wget, "-q", "-O", "-", f"--ca-certificate={bundle}"]
+    args = [wget, "-q", "-O", "-"]
     code, out, err = s.run(*args, f"--header=Authorization: Bearer {s.vars['GITHUB_TOKEN']}", s.url(path="/w"))
     assert code == 0, err
     arrived(lab, "/w")
     code, out, err = s.run(*args, "--content-on-error", s.url("evil.test").replace(str(lab.tls_port), "443"))
     assert code == 8 and "host_denied" in out, (code, out, err)
+    with open(os.path.join(s.home, "rc"), "wb") as f:  # the file that has the proxy as well, and no variable of ours
+        f.write(lab.run("env", "-c", lab.path("outgate.yaml"), "--agent", "coder", "--format", "wgetrc").stdout)
+    bare = {k: "" for k in s.vars if k != "GITHUB_TOKEN"}
+    code, out, err = s.run(*args, f"--header=Authorization: Bearer {s.vars['GITHUB_TOKEN']}", s.url(path="/rc"), **{**bare, "WGETRC": s.home + "/rc"})
+    assert code == 0 and arrived(lab, "/rc"), err
+    with open(os.path.join(s.home, "rc"), "w") as f:  # the control: without the CA
+        f.write(f"https_proxy = {s.vars['https_proxy']}\n")
+    code, out, err = s.run(*args, s.url(path="/no"), **{**bare, "WGETRC": s.home + "/rc"})
+    assert code == 5, (code, err)
 
 
 # ---------------------------------------------------------------- git
