@@ -79,7 +79,8 @@ static enum ca_store_end one(const struct store *s, bool want, struct err *err)
     int there = look(s, &alias, err);
     bool failed = there < 0;
     if (there == 1)
-        ca_store_say("java", "%s: %s, put there by somebody else as %s", want ? "already there" : "left there", s->file,
+        ca_store_say("java", "%s: %s, %s as %s", want ? "already there" : "left there", s->file,
+                     strstr(alias, s->cert->label) ? "where the system's store puts it," : "put there by somebody else",
                      alias);
     else if (there >= 0 && want == (there == 2))
         ca_store_say("java", "%s: %s", want ? "already there" : "not there", s->file);

@@ -94,10 +94,14 @@ static int names_of(const struct db *d, struct names *ret, struct err *err)
     int status = certutil(d, words, STR(""), &said, err);
     for (text = buf_str(&said); status == 0 && str_split(&text, '\n', &line);) {
         struct str name = nickname_of(line);
-        if (name.n && ret->n < NAMES_MAX)
+        if (name.n && ret->n == NAMES_MAX)
+            status = err_set(err, "%s: expected at most %d certificates, got more", d->folder, NAMES_MAX);
+        else if (name.n)
             ret->v[ret->n++] = z_of(name);
     }
     buf_done(&said);
+    if (status)
+        names_done(ret);
     return status ? -1 : 0;
 }
 
@@ -203,15 +207,27 @@ static enum ca_store_end one(const struct ca_cert *cert, bool want, char *tool, 
     return end;
 }
 
+/* The user's own: files of root's in somebody's home would lock that user out of the database, and a link there could
+ * lead root anywhere. */
+static bool home_is_ours(const char *home, struct err *err)
+{
+    struct stat st;
+    if (!home || home[0] != '/' || stat(home, &st))
+        err_set(err, "HOME: expected the path of a folder, got %s", home ? "something else" : "nothing");
+    else if (st.st_uid != geteuid())
+        err_set(err, "%s belongs to another user: run this as that user", home);
+    else
+        return true;
+    return false;
+}
+
 enum ca_store_end ca_store_nss(const struct ca_cert *cert, bool want, struct err *err)
 {
     const char *home = getenv("HOME");
     char *tool = tool_find("certutil");
-    if (!tool || !home || home[0] != '/') {
-        err_set(err,
-                !tool ? "certutil is not here: install the package libnss3-tools"
-                      : "HOME: expected the path of a folder, got %s",
-                home ? "something else" : "nothing");
+    if (!tool)
+        err_set(err, "certutil is not here: install the package libnss3-tools");
+    if (!tool || !home_is_ours(home, err)) {
         free(tool);
         return CA_STORE_ABSENT;
     }
