@@ -133,7 +133,7 @@ static struct outcome judge(const struct question *q, const struct verdict *v, c
 {
     struct str m = q->ask.method;
     struct outcome o = { .code = v->code, .by_rule = true, .why = "" };
-    if (str_eq(m, STR("TRACE")) || str_eq(m, STR("TRACK")) || str_eq(m, STR("CONNECT")))
+    if (str_eq_nocase(m, STR("TRACE")) || str_eq_nocase(m, STR("TRACK")) || str_eq_nocase(m, STR("CONNECT")))
         return (struct outcome) { .code = END_BAD_REQUEST, .why = "the method is never forwarded" };
     if (v->kind == VERDICT_DENY || v->kind == VERDICT_ASK)
         return o;

@@ -65,6 +65,7 @@ struct verdict {
     enum end code;           /* of a deny, ask or observe: why; END_OK for allow */
     const struct rule *rule; /* that decided; NULL: none did */
     const struct rule *near; /* nearest miss, for the hint; NULL: none */
+    bool by_method, by_path; /* a rule up to the one that decided lists methods (paths): another one might end otherwise */
 };
 /* First match decides; none: deny with the nearest miss's code. In observe mode what a rule refuses is VERDICT_OBSERVE
  * with the code it would have had. */

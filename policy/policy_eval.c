@@ -141,6 +141,10 @@ void policy_eval(const struct policy *p, const struct ask *ask, struct verdict *
     while (id_walk_next(&walk, &id)) {
         const struct rule *rule = &p->config->rules[id];
         enum fit fit = rule_fit(p, rule, ask);
+        if (fit >= FIT_METHOD) {
+            v.by_method |= rule->methods.given;
+            v.by_path |= rule->npaths > 0;
+        }
         if (fit == FIT_YES) {
             decide(&v, rule);
             break;

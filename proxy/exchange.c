@@ -105,9 +105,10 @@ void exchange_on_deadline(struct timer *t)
 
 /* --- POLICY --- */
 
-static bool method_is(const struct exchange *x, const char *name)
+/* "trace" is another method than "TRACE", but not to every server. */
+static bool never_forwarded(struct str method)
 {
-    return str_eq(x->req.method, str_c(name));
+    return str_eq_nocase(method, STR("TRACE")) || str_eq_nocase(method, STR("TRACK")) || str_eq_nocase(method, STR("CONNECT"));
 }
 
 static enum end check_request(struct exchange *x)
@@ -121,12 +122,12 @@ static enum end check_request(struct exchange *x)
         return END_DRAINING;
     if (!x->agent)
         return END_UNKNOWN_AGENT;
-    if (method_is(x, "TRACE") || method_is(x, "TRACK") || method_is(x, "CONNECT")) {
+    if (never_forwarded(x->req.method)) {
         exchange_why(x, "the method is never forwarded");
         return END_BAD_REQUEST;
     }
     bool asterisk = str_eq(x->req.target, STR("*"));
-    if (asterisk ? !method_is(x, "OPTIONS") : policy_path_check(x->req.target, &err) != 0) {
+    if (asterisk ? !str_eq(x->req.method, STR("OPTIONS")) : policy_path_check(x->req.target, &err) != 0) {
         exchange_why(x, asterisk ? "the target * belongs to OPTIONS only" : err.text);
         return END_BAD_REQUEST;
     }

@@ -50,6 +50,7 @@ enum h1_name {
     H1_REPORT_TO,
     H1_REPORTING_ENDPOINTS,
     H1_METHOD_OVERRIDE /* X-HTTP-Method-Override, X-HTTP-Method, X-Method-Override */,
+    H1_PATH_OVERRIDE /* X-Original-URL, X-Rewrite-URL */,
     H1_HTTP2_SETTINGS,
     H1_USER_AGENT,
     H1_ACCEPT,

@@ -10,14 +10,20 @@ static bool narrowed(const struct exchange *x)
     return x->plan.n || x->live;
 }
 
+/* Would another method (path) than the one that was judged perhaps have been refused? */
 static bool limits_methods(const struct exchange *x)
 {
-    if (x->verdict.rule && x->verdict.rule->methods.given)
-        return true;
+    bool by = x->verdict.by_method;
     for (size_t i = 0; i < x->plan.nwanted; i++)
-        if (x->plan.wanted[i]->methods.given)
-            return true;
-    return false;
+        by |= x->plan.wanted[i]->methods.given;
+    return by;
+}
+static bool limits_paths(const struct exchange *x)
+{
+    bool by = x->verdict.by_path;
+    for (size_t i = 0; i < x->plan.nwanted; i++)
+        by |= x->plan.wanted[i]->npaths > 0;
+    return by;
 }
 
 const char *rewrite_request_check(const struct exchange *x, enum end *ret_end)
@@ -30,6 +36,11 @@ const char *rewrite_request_check(const struct exchange *x, enum end *ret_end)
                 break;
             *ret_end = END_METHOD_DENIED;
             return "a method override header, where a rule or credential limits methods";
+        case H1_PATH_OVERRIDE:
+            if (!limits_paths(x))
+                break;
+            *ret_end = END_PATH_DENIED;
+            return "a header that names another path, where a rule or credential limits paths";
         case H1_UPGRADE:
             /* h2c is taken off (RFC 9113 obsoletes it); any other protocol would run past every check. */
             if (!r->upgrade || str_eq_nocase(r->fields[i].f.value, STR("h2c")))

@@ -139,20 +139,24 @@ static void a_head_that_does_not_fit_is_refused(void **state)
 static void some_requests_cannot_be_sent_on(void **state)
 {
     (void)state;
-    struct rule limited = { .methods.given = true }, any = { 0 };
+    enum limited { NOTHING = 0, METHODS = 1, PATHS = 2 };
     static const struct {
         const char *field;
-        bool limited;
+        enum limited limited;
         enum end end;
     } rows[] = {
-        { "X-HTTP-Method-Override: DELETE", true, END_METHOD_DENIED },
-        { "x-http-method: DELETE", true, END_METHOD_DENIED },
-        { "X-Method-Override: DELETE", true, END_METHOD_DENIED },
-        { "X-HTTP-Method-Override: DELETE", false, END_OK },
-        { "Connection: upgrade\r\nUpgrade: websocket", false, END_UPGRADE_DENIED },
-        { "Connection: upgrade\r\nUpgrade: h2c, websocket", false, END_UPGRADE_DENIED },
-        { "Connection: upgrade\r\nUpgrade: H2C", false, END_OK },
-        { "Upgrade: websocket", false, END_OK }, /* not nominated: taken off like any hop-by-hop field */
+        { "X-HTTP-Method-Override: DELETE", METHODS, END_METHOD_DENIED },
+        { "x-http-method: DELETE", METHODS, END_METHOD_DENIED },
+        { "X-Method-Override: DELETE", METHODS, END_METHOD_DENIED },
+        { "X-HTTP-Method-Override: DELETE", NOTHING, END_OK },
+        { "X-HTTP-Method-Override: DELETE", PATHS, END_OK },
+        { "X-Original-URL: /admin", PATHS, END_PATH_DENIED },
+        { "x-rewrite-url: /admin", PATHS, END_PATH_DENIED },
+        { "X-Rewrite-URL: /admin", METHODS, END_OK },
+        { "Connection: upgrade\r\nUpgrade: websocket", NOTHING, END_UPGRADE_DENIED },
+        { "Connection: upgrade\r\nUpgrade: h2c, websocket", NOTHING, END_UPGRADE_DENIED },
+        { "Connection: upgrade\r\nUpgrade: H2C", NOTHING, END_OK },
+        { "Upgrade: websocket", NOTHING, END_OK }, /* not nominated: taken off like any hop-by-hop field */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct exchange x;
@@ -160,7 +164,8 @@ static void some_requests_cannot_be_sent_on(void **state)
         enum end end = END_OK;
         snprintf(raw, sizeof raw, "GET / HTTP/1.1\r\nHost: h.test\r\n%s\r\n\r\n", rows[i].field);
         make(&x, raw, "h.test", SCHEME_HTTPS, 443);
-        x.verdict.rule = rows[i].limited ? &limited : &any;
+        x.verdict.by_method = rows[i].limited == METHODS;
+        x.verdict.by_path = rows[i].limited == PATHS;
         const char *why = rewrite_request_check(&x, &end);
         assert_int_equal(why != NULL, rows[i].end != END_OK);
         if (why)
