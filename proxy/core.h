@@ -75,6 +75,9 @@ static inline void worker_active(struct worker *w)
 /* c->bury runs once no callback of this round is on the stack. */
 void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse *c));
 
+/* Do clients and origins together have all the descriptors that are for them? Then what is idle makes room. */
+bool worker_crowded(const struct worker *w);
+
 /* Gives an empty buffer a block to begin with, so that a busy connection does not ask the allocator at every message.
  * Holding one is harmless: worker_take_back, or buf_done, when it is empty again. */
 void worker_lend(struct worker *w, struct buf *b);

@@ -2,7 +2,6 @@
 #include "proxy/listener.h"
 
 #include "base/log.h"
-#include "proxy/agent_table.h"
 #include "proxy/client.h"
 #include "proxy/pool.h"
 
@@ -33,12 +32,6 @@ int listener_fd_most(void)
 uint64_t listener_fd_shared(int most)
 {
     return most > 2 * OWN_FDS ? (uint64_t)(most - OWN_FDS) : (uint64_t)most / 2;
-}
-
-/* The number of the newest descriptor alone does not tell: the next one may be the lower number of one just closed. */
-static bool crowded(const struct worker *w, int fd)
-{
-    return fd >= w->fd_most || agent_held(w->agents) + w->strangers.n + pool_size(w->pool) > w->fd_shared;
 }
 
 /* Idle origins make room, then the client that gives way first. */
@@ -81,7 +74,8 @@ static void on_event(struct watch *w, uint32_t ev)
         if (fd >= 0) {
             failed = false;
             client_new(l->w, l, fd);
-            if (!crowded(l->w, fd) || go_on(l, "the last quarter of them is kept for origins"))
+            /* The number alone does not tell: the next one may be the lower number of one that was just closed. */
+            if ((fd < l->w->fd_most && !worker_crowded(l->w)) || go_on(l, "the last quarter of them is kept for origins"))
                 continue;
             return;
         }

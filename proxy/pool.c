@@ -132,7 +132,7 @@ void pool_put(struct pool *p, struct origin *o)
         origin_close(o);
         return;
     }
-    if (p->count >= lim->pool_connections && p->oldest)
+    if ((p->count >= lim->pool_connections || worker_crowded(p->w)) && p->oldest)
         origin_close(p->oldest);
     struct origin **bucket = &p->buckets[o->key_hash % BUCKETS];
     o->key_next = *bucket;

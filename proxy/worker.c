@@ -36,6 +36,13 @@ void worker_bury(struct worker *w, struct corpse *c, void (*bury)(struct corpse 
     loop_defer(w->loop, &w->burial);
 }
 
+/* --- descriptors --- */
+
+bool worker_crowded(const struct worker *w)
+{
+    return agent_held(w->agents) + w->strangers.n + pool_size(w->pool) > w->fd_shared;
+}
+
 /* --- blocks --- */
 
 void worker_lend(struct worker *w, struct buf *b)

@@ -33,11 +33,13 @@ def size(small, full):
     return full if FULL else small
 
 
-def flood_lab(upstream=None, files=None, tail=LIMITS):
+def flood_lab(upstream=None, files=None, tail=LIMITS, hosts=()):
     """coder (the victim) at 127.0.0.1, mallory at ATTACKER, nobody elsewhere. files: the roles' limit of descriptors."""
-    lab = L.Lab(workers=1, start=False, tail=tail, hosts={"hole.test": "127.0.0.12"}, agents=f"""  - {{name: coder, identify: [{{source: 127.0.0.1/32}}]}}
+    lab = L.Lab(workers=1, start=False, tail=tail, hosts={"hole.test": "127.0.0.12", **dict(hosts)}, agents=f"""  - {{name: coder, identify: [{{source: 127.0.0.1/32}}]}}
   - {{name: mallory, identify: [{{source: {ATTACKER}/32}}]}}
-""", rules="  - {name: hole, hosts: [hole.test], ports: [PORT], action: allow}\n", credentials="""  - name: wild
+""", rules="""  - {name: hole, hosts: [hole.test], ports: [PORT], action: allow}
+  - {name: wild-plain, hosts: ["*.wild.test"], ports: [PLAINPORT], schemes: [http], action: allow}
+""", credentials="""  - name: wild
     agents: [coder, mallory]
     hosts: ["*.wild.test"]
     ports: [PORT]
@@ -393,6 +395,31 @@ def test_over_the_descriptors():
         assert b"short of descriptors" in lab.log_bytes()
         gone = [e for e in lab.events("conn") if e.get("code") == "rate_limited"]
         assert gone and not [e for e in gone if e.get("client") == "127.0.0.1" or e.get("agent") == "coder"], "none of the victim's was closed"
+    finally:
+        lab.close()
+
+
+def test_idle_origins_over_the_descriptors():
+    """One connection that asks a new host each time leaves an idle origin connection behind for each: they make room. The victim stays on
+    a connection that it had before, so that nothing is accepted meanwhile."""
+    names = [f"p{i}.wild.test" for i in range(170)]
+    lab = flood_lab(files=160, tail="limits: {pool_idle_timeout: 60s}\n", hosts=[(n, "127.0.0.4") for n in names])
+    lab.open.reset(L.say(L.answer(200, "ok")))  # a connection for each request
+    kept = lab.client("open.test", timeout=DEADLINE)
+    pid = F.pid_of(lab, "worker")
+    try:
+        s, most = L.Conn(raw(lab)), 0
+        for i, name in enumerate(names):
+            s.send(f"GET http://{name}:{lab.http_port}/ HTTP/1.1\r\nHost: {name}:{lab.http_port}\r\n\r\n".encode())
+            m = L.read_response(s)
+            assert m.status == 200, (i, m)
+            most = max(most, F.descriptors(pid))
+            if i % 10 == 0:
+                m = kept.ask("GET", f"/victim/{i}")
+                assert m.status == 200, (i, m)
+        assert 60 < most < 130, most
+        s.close()
+        kept.close()
     finally:
         lab.close()
 
