@@ -14,6 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Records of one stream_read: enough for a block of bulk, few enough that tiny ones do not keep the loop from others.
+ */
+enum { STREAM_RECORDS = 8 };
+
 static struct buf outgoing = { .max = STREAM_WIRE_MAX };
 static BIO_METHOD *method;
 
@@ -277,10 +281,9 @@ static enum io read_plain(struct stream *s, char *p, size_t cap, size_t *ret_n)
     }
 }
 
-enum io stream_read(struct stream *s, char *p, size_t cap, size_t *ret_n)
+/* At most one record, or what is left of it. */
+static enum io read_record(struct stream *s, char *p, size_t cap, size_t *ret_n)
 {
-    if (!s->ssl)
-        return read_plain(s, p, cap, ret_n);
     ERR_clear_error(); /* what anybody left there would be taken for the reason of this read */
     int r = SSL_read(s->ssl, p, cap > INT32_MAX ? INT32_MAX : (int)cap);
     enum io io = r > 0 ? IO_OK : from_ssl(s, r);
@@ -293,9 +296,42 @@ enum io stream_read(struct stream *s, char *p, size_t cap, size_t *ret_n)
     return io;
 }
 
+static bool ssl_pending(const struct stream *s)
+{
+    return (s->ssl && SSL_has_pending(s->ssl)) || (s->outer && SSL_has_pending(s->outer));
+}
+
+enum io stream_read(struct stream *s, char *p, size_t cap, size_t *ret_n)
+{
+    if (s->ended != IO_OK)
+        return s->ended;
+    if (!s->ssl)
+        return read_plain(s, p, cap, ret_n);
+    size_t n = 0;
+    enum io io = IO_OK;
+    for (int i = 0; i < STREAM_RECORDS && n < cap; i++) {
+        size_t k;
+        io = read_record(s, p + n, cap - n, &k);
+        if (io != IO_OK)
+            break;
+        n += k;
+        bool rest = i == 0 && s->cut;
+        if (k < SSL3_RT_MAX_PLAIN_LENGTH && !rest &&
+            !ssl_pending(s)) /* not in the midst of much: the next may be long in coming */
+            break;
+    }
+    s->cut = n == cap;
+    if (!n)
+        return io;
+    if (io != IO_OK && io != IO_AGAIN)
+        s->ended = io;
+    *ret_n = n;
+    return IO_OK;
+}
+
 bool stream_pending(const struct stream *s)
 {
-    return buf_size(&s->prefix) || (s->ssl && SSL_has_pending(s->ssl)) || (s->outer && SSL_has_pending(s->outer));
+    return s->ended != IO_OK || buf_size(&s->prefix) || ssl_pending(s);
 }
 
 enum io stream_write(struct stream *s, struct str bytes)

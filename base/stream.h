@@ -29,6 +29,8 @@ struct stream {
     SSL *outer;        /* TLS below it, or NULL */
     struct buf prefix; /* bytes that come before what the socket gives (already read by the caller) */
     struct buf wire;   /* bytes the kernel did not take yet */
+    enum io ended;     /* what ended reading behind bytes that were given out; IO_OK: nothing yet */
+    bool cut;          /* the last read had no room for more */
     int reason;        /* OpenSSL reason code of the last IO_ERROR, 0 otherwise */
     bool alert;        /* that error was an alert from the peer */
     bool broken;
@@ -48,7 +50,7 @@ int stream_tls(struct stream *s, SSL *ssl);
 /* One step of the handshake of the innermost TLS. IO_OK: done. IO_AGAIN: wait for the socket (readable, or writable
  * while stream_waiting). */
 enum io stream_handshake(struct stream *s);
-/* Reads at most cap bytes. IO_OK with *ret_n > 0. */
+/* Reads at most cap bytes. IO_OK with *ret_n > 0. Of TLS several records at once, where they are there. */
 enum io stream_read(struct stream *s, char *p, size_t cap, size_t *ret_n);
 /* May a read give bytes without the socket becoming readable again? */
 bool stream_pending(const struct stream *s);

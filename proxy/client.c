@@ -16,7 +16,7 @@
 
 enum { READ_BYTES = 32 * 1024, /* at least, a read */
        IN_MAX = 2 * 1024 * 1024, /* more than limits.pipelined_bytes can be, and a read */
-       OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, READS_PER_ROUND = 16 };
+       OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, LINGER_READS = 16, READS_PER_ROUND = 4 };
 
 /* --- the end --- */
 
@@ -441,7 +441,7 @@ static void read_linger(struct client *c)
 {
     char waste[4096];
     size_t n;
-    for (int i = 0; i < READS_PER_ROUND; i++) {
+    for (int i = 0; i < LINGER_READS; i++) {
         enum io io = stream_read(&c->stream, waste, sizeof waste, &n);
         if (io == IO_AGAIN)
             return;

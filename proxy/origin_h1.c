@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 
-enum { READ_BYTES = 64 * 1024, OUT_HIGH = 128 * 1024, READS_PER_ROUND = 16 };
+/* What is read at once fits a block also with the chunk's framing around it, and is then whole records again for the client. */
+enum { READ_BYTES = WORKER_BLOCK - 8, OUT_HIGH = 128 * 1024, READS_PER_ROUND = 4 };
 
 void origin_h1_begin(struct origin *o)
 {
@@ -264,11 +265,12 @@ static void on_resume(struct task *t)
 
 static void read_busy(struct origin *o)
 {
+    struct exchange *x = o->x;
     worker_lend(o->w, &o->in);
     for (int i = 0; i < READS_PER_ROUND; i++) {
-        char *p = buf_reserve(&o->in, buf_size(&o->in) ? READ_BYTES / 2 : READ_BYTES);
-        size_t n;
-        enum io io = p ? stream_read(&o->stream, p, o->in.cap - o->in.tail, &n) : IO_ERROR;
+        size_t room = READ_BYTES - (buf_size(&o->in) ? READ_BYTES / 2 : 0), n;
+        char *p = buf_reserve(&o->in, room);
+        enum io io = p ? stream_read(&o->stream, p, room, &n) : IO_ERROR;
         if (io == IO_AGAIN)
             return;
         if (io != IO_OK) {
@@ -277,9 +279,11 @@ static void read_busy(struct origin *o)
         }
         buf_wrote(&o->in, n);
         o->got_byte = true;
-        struct exchange *x = o->x;
         parse(o);
         if (o->state != ORIGIN_BUSY || o->x != x || o->interrupted || !stream_pending(&o->stream))
+            return;
+        exchange_answer_flush(x); /* a block at a time: what was just read is still in the processor's cache */
+        if (o->state != ORIGIN_BUSY || o->x != x)
             return;
     }
     /* There is more in TLS, for which the socket will not wake us, but others wait too. */

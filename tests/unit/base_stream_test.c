@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <openssl/x509.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -286,6 +287,61 @@ static void a_broken_stream_closes_without_notify(void **state)
     }
 }
 
+/* One read takes several records, and an end behind them only with the next. */
+static void a_read_takes_what_records_are_there(void **state)
+{
+    (void)state;
+    enum { FULL = SSL3_RT_MAX_PLAIN_LENGTH, ROOM = 5 * FULL };
+    for (int notify = 0; notify < 2; notify++) {
+        struct pair p;
+        size_t n;
+        char *sent = malloc(ROOM), *got = malloc(ROOM);
+        assert_true(sent && got);
+        fill(sent, ROOM);
+        pair_open(&p);
+        pair_tls(&p);
+        assert_int_equal(stream_read(&p.a, got, ROOM, &n), IO_AGAIN); /* its session ticket */
+        assert_int_equal(stream_write(&p.a, str_of(sent, 3 * FULL + 5)), IO_OK);
+        if (notify)
+            stream_shutdown(&p.a);
+        assert_int_equal(stream_read(&p.b, got, 2 * FULL - 1, &n), IO_OK); /* no more than there is room for */
+        assert_int_equal(n, 2 * FULL - 1);
+        assert_true(stream_pending(&p.b));
+        assert_int_equal(stream_read(&p.b, got + n, ROOM - n, &n), IO_OK);
+        assert_int_equal(n, FULL + 6);
+        assert_memory_equal(got, sent, 3 * FULL + 5);
+        assert_int_equal(stream_pending(&p.b), notify); /* for an end that was seen already the socket will not wake anybody */
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(stream_read(&p.b, got, ROOM, &n), notify ? IO_EOF : IO_AGAIN);
+        free(sent);
+        free(got);
+        pair_close(&p);
+    }
+}
+
+/* Nor is the reason of a failure lost that came behind good records. */
+static void an_error_behind_records_is_told_after_them(void **state)
+{
+    (void)state;
+    enum { FULL = SSL3_RT_MAX_PLAIN_LENGTH };
+    struct pair p;
+    size_t n;
+    char *sent = calloc(1, FULL), *got = malloc(4 * FULL);
+    assert_true(sent && got);
+    pair_open(&p);
+    pair_tls(&p);
+    assert_int_equal(stream_write(&p.a, str_of(sent, FULL)), IO_OK);
+    assert_int_equal(send(p.a.fd, "\x17\x03\x03\x00\x20garbage garbage garbage garbage", 37, 0), 37);
+    assert_int_equal(stream_read(&p.b, got, 4 * FULL, &n), IO_OK);
+    assert_int_equal(n, FULL);
+    assert_true(stream_pending(&p.b));
+    assert_int_equal(stream_read(&p.b, got, 4 * FULL, &n), IO_ERROR);
+    assert_int_equal(p.b.reason, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC);
+    free(sent);
+    free(got);
+    pair_close(&p);
+}
+
 static void garbage_is_an_error(void **state)
 {
     (void)state;
@@ -478,6 +534,8 @@ int main(void)
         cmocka_unit_test(both_of_ours_agree_on_aes_128),
         cmocka_unit_test(tls_end_and_truncation_differ),
         cmocka_unit_test(a_broken_stream_closes_without_notify),
+        cmocka_unit_test(a_read_takes_what_records_are_there),
+        cmocka_unit_test(an_error_behind_records_is_told_after_them),
         cmocka_unit_test(garbage_is_an_error),
         cmocka_unit_test(an_alert_of_the_peer_is_told),
         cmocka_unit_test(tls_takes_its_prefix_first),
