@@ -99,6 +99,23 @@ static int feed_pieces(struct scrub *s, struct str in, bool last, struct buf *ou
     return 0;
 }
 
+bool scrub_clean(struct scrub *s, struct str in, struct str *ret)
+{
+    struct needle_match m;
+    if (buf_size(&s->held))
+        return false;
+    size_t tail = 0;
+    if (s->set && s->set->n) {
+        if (needles_find(s->set->needles, in, 0, &m))
+            return false;
+        tail = needles_tail(s->set->needles, in);
+        if (buf_put(&s->held, str_from(in, in.n - tail)))
+            return false;
+    }
+    *ret = str_sub(in, 0, in.n - tail);
+    return true;
+}
+
 int scrub_feed(struct scrub *s, struct str in, bool last, struct buf *out)
 {
     if (s->set && s->set->n)

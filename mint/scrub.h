@@ -26,6 +26,9 @@ void scrub_update(struct scrub *s, struct lease_set *set);
  * out: end the answer). What is appended may be longer than what came in: by what was held, and by the longer
  * placeholders. */
 int scrub_feed(struct scrub *s, struct str in, bool last, struct buf *out);
+/* The same for the usual case, without a copy: true when nothing was held and nothing in `in` is to be replaced: *ret is what of it may
+ * go on, the rest is held. False: nothing happened, feed it. */
+bool scrub_clean(struct scrub *s, struct str in, struct str *ret);
 /* One-shot, for a header value or reason phrase: true and the replacement in out when something was replaced (hits is
  * increased); false: unchanged, nothing was written. When out is full it is true and out->failed is set. */
 bool scrub_text(struct lease_set *set, struct str in, struct buf *out, uint64_t *hits);

@@ -330,6 +330,9 @@ bool exchange_answer_body(struct exchange *x, struct str data)
         exchange_end(x, END_ORIGIN_PROTOCOL, "an encoded answer that must be read now, since a lease became live");
         return false;
     }
+    struct str clean;
+    if (scrub_clean(&x->scrub, data, &clean))
+        return give_body(x, clean);
     struct buf *scratch = &x->w->scratch;
     buf_reset(scratch);
     if (scrub_feed(&x->scrub, data, false, scratch)) {

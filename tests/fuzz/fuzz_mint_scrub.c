@@ -69,7 +69,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         seed = seed * 1103515245u + 12345u;
         struct str piece = str_sub(rest, 0, 1 + (seed >> 16) % (data[0] % 2 ? 3u : 50u));
         rest = str_from(rest, piece.n);
-        CHECK(!scrub_feed(&s, piece, false, &out));
+        struct str clean;
+        if (seed >> 8 & 1 && scrub_clean(&s, piece, &clean))
+            CHECK(!buf_put(&out, clean));
+        else
+            CHECK(!scrub_feed(&s, piece, false, &out));
         CHECK(!buf_size(&s.held) || buf_size(&s.held) < needles_longest(set->needles));
     }
     CHECK(!scrub_feed(&s, STR(""), true, &out));
