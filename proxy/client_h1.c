@@ -606,6 +606,7 @@ static void answer_head(struct client *c, struct exchange *x, const struct answe
 static void answer_body(struct client *c, struct exchange *x, struct str data)
 {
     (void)x;
+    worker_lend(c->w, &c->out);
     if (c->answer_chunked)
         h1_put_chunk(&c->out, data);
     else

@@ -58,6 +58,7 @@ static void send_head(struct origin *o, struct exchange *x)
 
 static void send_body(struct origin *o, struct str data)
 {
+    worker_lend(o->w, &o->out);
     if (o->chunked)
         h1_put_chunk(&o->out, data);
     else
