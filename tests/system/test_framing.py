@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What two parsers could read differently does not pass, in either direction: the cases of tests/http1 sent raw through CONNECT
 and TLS, each refused one with its control. Nothing of a refused request reaches the origin."""
+import base64
+import json
 import os
 import re
 import time
 
-from lab import ROOT, Closed, always, answer, main, read_request, read_response, say
+from lab import ROOT, Closed, Skip, always, answer, main, read_request, read_response, say
 
 
 def unescape(text):
@@ -225,6 +227,57 @@ SMUGGLE = {
 def test_smuggling(lab):
     for what, raw in SMUGGLE.items():
         smuggled(lab, raw, what)
+
+
+# What a corpus calls compliant and we refuse all the same (RFC 9112 lets a server refuse the first; the others it forbids).
+DELIBERATE = ("a Transfer-Encoding other than chunked", "a fragment in the request target", "more than one space after the method")
+
+
+def corpus(folder):
+    """id, class, raw of other projects' smuggling requests."""
+    for name in ("guardian.jsonl", "smuggler.jsonl"):
+        path = os.path.join(folder, "http1", name)
+        if os.path.exists(path):
+            with open(path) as f:
+                for case in map(json.loads, f):
+                    yield case["id"], case["class"], base64.b64decode(case["raw_b64"])
+
+
+def answers_to(lab, raw):
+    """All that comes back for raw, in a tunnel; then the connection is gone."""
+    c = lab.client()
+    try:
+        c.send(raw)
+        c.half_close()
+        return c.rest()[0]
+    except (Closed, OSError):
+        return b""
+    finally:
+        c.close(notify=False)
+
+
+def test_requests_of_other_projects(lab):
+    """Each is refused or is one request, well formed and framed as we say, to an origin that reads strictly; the compliant ones pass."""
+    folder = os.environ.get("OUTGATE_CORPORA")
+    if not folder:
+        raise Skip("OUTGATE_CORPORA is not set (a folder with http1/guardian.jsonl and http1/smuggler.jsonl)")
+    n = passed = refused_ones = 0
+    for name, kind, raw in corpus(folder):
+        lab.open.reset()
+        got = answers_to(lab, raw.replace(b"@HOST@", b"open.test:%d" % lab.tls_port))
+        answers = re.findall(rb"(?:^|\n)HTTP/1\.1 (\d+)", got)
+        assert not lab.open.errors, (name, lab.open.errors)
+        assert len(lab.open.requests) <= 1 and len(answers) <= 1, (name, lab.open.requests, got)
+        if lab.open.requests:
+            assert answers == [b"200"], (name, got)
+        else:
+            assert not answers or answers[0] in (b"400", b"403", b"421", b"431"), (name, got)
+        if kind == "Compliant" and not any(why.encode() in got for why in DELIBERATE):
+            assert lab.open.requests or not answers, (name, raw, got)  # some break off in their body
+        n += 1
+        passed += len(lab.open.requests)
+        refused_ones += bool(answers) and answers[0] == b"400"
+    assert n > 100 and passed > 5 and refused_ones > 100, (n, passed, refused_ones)
 
 
 def test_a_body_stays_a_body(lab):
