@@ -20,7 +20,11 @@ void origin_h1_begin(struct origin *o)
     o->in_body = o->got_byte = o->sent_all = o->interrupted = false;
     o->keep_alive = true;
     o->head_from = 0;
-    o->in.wipe = x->covered; /* what comes back may hold a real value */
+    o->in.wipe = x->covered; /* what comes back may hold a real value: here, and in OpenSSL's buffers until it is read */
+    if (o->stream.ssl && x->covered)
+        SSL_set_options(o->stream.ssl, SSL_OP_CLEANSE_PLAINTEXT);
+    else if (o->stream.ssl)
+        SSL_clear_options(o->stream.ssl, SSL_OP_CLEANSE_PLAINTEXT);
     memcpy(x->origin_addr, o->addr, sizeof x->origin_addr);
     memcpy(x->tls_version, o->tls_version, sizeof x->tls_version);
     memcpy(x->tls_cipher, o->tls_cipher, sizeof x->tls_cipher);
