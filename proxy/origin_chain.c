@@ -520,8 +520,8 @@ static enum chain_fault cert_fault(struct cert *c, const GENERAL_NAMES *names)
 {
     enum chain_fault f = fields_fault(c);
     f = f ? f : extensions_fault(c);
+    f = f ? f : basic_fault(c);
     if (!c->system) {
-        f = f ? f : basic_fault(c);
         f = f ? f : identifier_fault(c);
         f = f ? f : usage_fault(c);
         f = f ? f : purpose_fault(c);

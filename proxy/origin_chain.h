@@ -6,16 +6,21 @@
  * is the table origin_chain.def. It asks for no revocation, no certificate transparency, no public suffix of a
  * wildcard, and lets an underscore in a name through: real hosts have it.
  *
- * Four kinds of certificates stand in a chain, and not every rule is for each:
- *   - the host's own. Without an extended key usage it passes (RFC 5280 4.2.1.12: then any purpose is meant; private
- * CAs issue such).
- *   - intermediates: every rule. The chain's signatures and keys are judged by an allow-list, not by strength alone.
- *   - a root that the operator named (origin.ca_file): every rule but those about its signature, which nobody relies
- * on, and about a missing key usage, which older private roots lack.
- *   - a root of the system's store: only its version, key, algorithms and extensions that cannot be read. The system
- * vouches for those as they are, and a dozen of them are older than RFC 5280 (serial 0, basic constraints that are not
- * critical). A certificate that is the host's and stands in origin.ca_file itself, self-signed, may be a CA's: it was
- * named, not found. */
+ * Four kinds of certificates stand in a chain, and not every rule is for each.
+ *
+ * The host's own: every rule. Without an extended key usage it passes (RFC 5280 4.2.1.12: then any purpose is meant;
+ * private CAs issue such).
+ *
+ * Intermediates: every rule. Signatures and keys are judged by an allow-list, not by strength alone.
+ *
+ * A root that the operator named (origin.ca_file): every rule but those about its signature, which nobody relies on, and
+ * about a missing key usage, which older private roots lack.
+ *
+ * A root of the system's store: only that it is of version 3 and a CA, its key, its algorithms and extensions that cannot
+ * be read. The system vouches for those as they are, and a dozen of them are older than RFC 5280 (serial 0, basic
+ * constraints that are not critical).
+ *
+ * A certificate that is the host's and stands in origin.ca_file itself may be a CA's: it was named, not found. */
 #ifndef PROXY_ORIGIN_CHAIN_H
 #define PROXY_ORIGIN_CHAIN_H
 
