@@ -13,12 +13,12 @@
  *
  * Intermediates: every rule. Signatures and keys are judged by an allow-list, not by strength alone.
  *
- * A root that the operator named (origin.ca_file): every rule but those about its signature, which nobody relies on, and
- * about a missing key usage, which older private roots lack.
+ * A root that the operator named (origin.ca_file): every rule but those about its signature, which nobody relies on,
+ * and about a missing key usage, which older private roots lack.
  *
- * A root of the system's store: only that it is of version 3 and a CA, its key, its algorithms and extensions that cannot
- * be read. The system vouches for those as they are, and a dozen of them are older than RFC 5280 (serial 0, basic
- * constraints that are not critical).
+ * A root of the system's store: only that it is of version 3 and a CA, its key, its algorithms and extensions that
+ * cannot be read. The system vouches for those as they are, and a dozen of them are older than RFC 5280 (serial 0,
+ * basic constraints that are not critical).
  *
  * A certificate that is the host's and stands in origin.ca_file itself may be a CA's: it was named, not found. */
 #ifndef PROXY_ORIGIN_CHAIN_H
