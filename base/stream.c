@@ -216,6 +216,14 @@ enum io stream_flush(struct stream *s)
     return IO_OK;
 }
 
+/* What anybody left in the thread's error queue would be taken for the reason of the next failure. Nearly always it is
+ * empty, and to ask that costs a fifth of emptying it. */
+static void errors_forget(void)
+{
+    if (ERR_peek_error())
+        ERR_clear_error();
+}
+
 static enum io fail(struct stream *s)
 {
     unsigned long e = ERR_peek_error();
@@ -246,7 +254,7 @@ static enum io from_ssl(struct stream *s, int r)
 
 enum io stream_handshake(struct stream *s)
 {
-    ERR_clear_error();
+    errors_forget();
     int r = SSL_do_handshake(s->ssl);
     enum io io = r == 1 ? IO_OK : from_ssl(s, r);
     enum io sent = send_outgoing(s); /* also the alert of a failed handshake */
@@ -284,7 +292,7 @@ static enum io read_plain(struct stream *s, char *p, size_t cap, size_t *ret_n)
 /* At most one record, or what is left of it. */
 static enum io read_record(struct stream *s, char *p, size_t cap, size_t *ret_n)
 {
-    ERR_clear_error(); /* what anybody left there would be taken for the reason of this read */
+    errors_forget();
     int r = SSL_read(s->ssl, p, cap > INT32_MAX ? INT32_MAX : (int)cap);
     enum io io = r > 0 ? IO_OK : from_ssl(s, r);
     /* An answer to a key update, or an alert; the former also where data followed. It must not stay for the next
@@ -342,7 +350,7 @@ enum io stream_write(struct stream *s, struct str bytes)
         return send_bytes(s, bytes);
     while (bytes.n) {
         size_t n = bytes.n > 1 << 20 ? 1 << 20 : bytes.n;
-        ERR_clear_error();
+        errors_forget();
         int r = SSL_write(s->ssl, bytes.p, (int)n);
         if (r <= 0) {
             s->broken = true;
