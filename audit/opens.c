@@ -25,7 +25,7 @@ void opens_done(struct opens *t)
 }
 
 /* The last request_id of a decoded record is its request_id (record_decode); found without decoding the rest again. */
-static struct str entry_id(const unsigned char *p, size_t n)
+static struct str record_id(const unsigned char *p, size_t n)
 {
     struct str id = STR_NONE;
     for (size_t at = EVENT_HEAD; at + 4 <= n;) {
@@ -40,27 +40,31 @@ static struct str entry_id(const unsigned char *p, size_t n)
     return id;
 }
 
-static struct open_entry **bucket(const struct opens *t, struct str id)
+static struct open_entry **bucket(const struct opens *t, uint64_t hash)
 {
-    return &t->buckets[str_hash(id) & (t->nbuckets - 1)];
+    return &t->buckets[hash & (t->nbuckets - 1)];
 }
 
-struct open_entry *opens_find(const struct opens *t, struct str id)
+static struct open_entry *find(const struct opens *t, struct str id, uint64_t hash)
 {
-    if (!id.n || !t->n)
-        return NULL;
-    for (struct open_entry *e = *bucket(t, id); e; e = e->bucket_next)
-        if (str_eq(entry_id(e->bytes, e->n), id))
+    for (struct open_entry *e = *bucket(t, hash); e; e = e->bucket_next)
+        if (e->hash == hash && str_eq(str_of((const char *)e->bytes + e->id_at, e->id_n), id))
             return e;
     return NULL;
 }
 
+struct open_entry *opens_find(const struct opens *t, struct str id)
+{
+    return id.n && t->n ? find(t, id, str_hash(id)) : NULL;
+}
+
 int opens_add(struct opens *t, const unsigned char *bytes, size_t n, uint64_t seq, unsigned worker)
 {
-    struct str id = entry_id(bytes, n);
+    struct str id = record_id(bytes, n);
     if (!id.n || n > EVENT_MAX)
         return -1;
-    struct open_entry *old = opens_find(t, id);
+    uint64_t hash = str_hash(id);
+    struct open_entry *old = find(t, id, hash);
     if (old) {
         opens_take(t, old);
         free(old);
@@ -70,9 +74,17 @@ int opens_add(struct opens *t, const unsigned char *bytes, size_t n, uint64_t se
     struct open_entry *e = malloc(sizeof *e + n);
     if (!e)
         return -1;
-    *e = (struct open_entry) { .seq = seq, .worker = worker, .n = (uint16_t)n, .prev = t->newest };
+    *e = (struct open_entry) {
+        .seq = seq,
+        .hash = hash,
+        .worker = worker,
+        .n = (uint16_t)n,
+        .id_at = (uint16_t)(id.p - (const char *)bytes),
+        .id_n = (uint16_t)id.n,
+        .prev = t->newest,
+    };
     memcpy(e->bytes, bytes, n);
-    struct open_entry **b = bucket(t, id);
+    struct open_entry **b = bucket(t, hash);
     e->bucket_next = *b;
     *b = e;
     if (t->newest)
@@ -86,7 +98,7 @@ int opens_add(struct opens *t, const unsigned char *bytes, size_t n, uint64_t se
 
 void opens_take(struct opens *t, struct open_entry *e)
 {
-    struct open_entry **b = bucket(t, entry_id(e->bytes, e->n));
+    struct open_entry **b = bucket(t, e->hash);
     while (*b != e)
         b = &(*b)->bucket_next;
     *b = e->bucket_next;

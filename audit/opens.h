@@ -11,8 +11,9 @@ struct open_entry {
     struct open_entry *bucket_next;
     struct open_entry *prev, *next; /* by age */
     uint64_t seq;                   /* of the open's line */
+    uint64_t hash;                  /* of the request_id */
     unsigned worker;
-    uint16_t n;
+    uint16_t n, id_at, id_n;
     unsigned char bytes[]; /* the encoded record */
 };
 struct opens {
