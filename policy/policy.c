@@ -99,12 +99,32 @@ struct str policy_hash(const struct policy *p)
     return str_of(p->hash, sizeof p->hash - 1);
 }
 
+/* Where this name stands, or the free slot where it would. Half of them are free. */
+static const struct agent **agent_slot(const struct policy *p, struct str name)
+{
+    size_t at = (size_t)str_hash(name) & p->agents_mask;
+    while (p->agents[at] && !str_eq(p->agents[at]->name, name))
+        at = (at + 1) & p->agents_mask;
+    return &p->agents[at];
+}
+
+static bool index_agents(struct policy *p)
+{
+    size_t n = 2;
+    while (n < 2 * p->config->nagents)
+        n *= 2;
+    p->agents_mask = n - 1;
+    p->agents = arena_alloc(&p->arena, n * sizeof *p->agents);
+    for (size_t i = 0; p->agents && i < p->config->nagents; i++) {
+        const struct agent **slot = agent_slot(p, p->config->agents[i].name);
+        *slot = *slot ? *slot : &p->config->agents[i];
+    }
+    return p->agents != NULL;
+}
+
 const struct agent *policy_agent(const struct policy *p, struct str name)
 {
-    for (size_t i = 0; i < p->config->nagents; i++)
-        if (str_eq(p->config->agents[i].name, name))
-            return &p->config->agents[i];
-    return NULL;
+    return *agent_slot(p, name);
 }
 
 /* The set of agents that a list names; unknown names are left out here and reported by policy_check. */
@@ -182,7 +202,8 @@ struct policy *policy_new(struct config *take, const struct side_file *files, si
     p->config = take;
     p->agent_words = (take->nagents + 63) / 64;
     arena_init(&p->arena, POLICY_ARENA_MAX);
-    if (!take_files(p, files, nfiles) || !make_hash(p) || !compile_rules(p) || !compile_credentials(p)) {
+    if (!take_files(p, files, nfiles) || !make_hash(p) || !index_agents(p) || !compile_rules(p) ||
+        !compile_credentials(p)) {
         policy_error(p, diag, (struct config_at) { 1, 1 },
                      "file: expected less (side files of at most 64 MiB together) or more memory, got none");
     } else {

@@ -55,6 +55,8 @@ struct policy {
     char hash[17];
     struct host_index *rule_index, *credential_index;
     size_t agent_words;
+    const struct agent **agents; /* by name: open addressing, agents_mask + 1 slots */
+    size_t agents_mask;
     const uint64_t **rule_agents, **credential_agents; /* bit sets by agent index; NULL: all */
     struct identity identity;
 };
