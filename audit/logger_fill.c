@@ -171,7 +171,7 @@ static struct open_entry *close_open(struct logger *lg, struct logger_ring *r, s
 {
     struct open_entry *e;
     struct opens *in = opens_with(lg, r, record_str(rec, FIELD_REQUEST_ID), &e);
-    struct record open;
+    struct record open RECORD_LOCAL;
     if (!e)
         return NULL;
     opens_take(in, e);
@@ -182,7 +182,7 @@ static struct open_entry *close_open(struct logger *lg, struct logger_ring *r, s
 
 static void append_record(struct logger *lg, struct logger_ring *r, size_t n, int64_t now_us)
 {
-    struct record rec;
+    struct record rec RECORD_LOCAL;
     struct open_entry *open = NULL;
     if (!record_decode(lg->record, n, &rec) || !(r->types >> rec.type & 1)) {
         append_bad(lg, r, n, now_us);

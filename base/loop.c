@@ -311,7 +311,7 @@ void loop_run_once(struct loop *l, uint64_t max_wait_ms)
             wait = until;
     }
     int ms = wait == UINT64_MAX ? -1 : wait > 3600000 ? 3600000 : (int)wait;
-    struct epoll_event ev[EVENTS];
+    struct epoll_event ev[EVENTS] __attribute__((uninitialized)); /* 3 KiB: the kernel says how many it set */
     int n = epoll_wait(l->epfd, ev, EVENTS, ms);
     l->now_ms = clock_mono_ms();
     l->round++;

@@ -301,7 +301,7 @@ AVX2_INLINE size_t scan_avx2(const struct needles_filter *f, const char *text, s
                              size_t offsets)
 {
     enum { WIDTH = 32 };
-    struct avx2_tables t;
+    struct avx2_tables t __attribute__((uninitialized)); /* of 384 bytes the loop sets what is used */
     for (size_t i = 0; i < offsets; i++) {
         t.low[i] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)f->low[i]));
         t.high[i] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)f->high[i]));

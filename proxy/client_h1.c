@@ -190,13 +190,12 @@ static void check_host_field(struct exchange *x, const struct h1_head *h, struct
 {
     struct host host;
     uint16_t port;
-    struct err err;
     if (h->host < 0) {
         if (h->minor)
             fault(x, END_BAD_REQUEST, "an HTTP/1.1 request without Host");
         return;
     }
-    if (authority_parse(host_value, x->scheme == SCHEME_HTTPS ? 443 : 80, &host, &port, &err)) {
+    if (authority_parse(host_value, x->scheme == SCHEME_HTTPS ? 443 : 80, &host, &port, NULL)) {
         fault(x, END_BAD_REQUEST, "the Host field is not a host name");
         return;
     }

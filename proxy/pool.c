@@ -99,7 +99,7 @@ static bool spoke_already(struct origin *o)
 bool pool_take(struct exchange *x)
 {
     struct pool *p = x->w->pool;
-    char mem[512];
+    char mem[512] __attribute__((uninitialized));
     struct buf key = { .mem = mem, .cap = sizeof mem, .max = sizeof mem };
     pool_key(x, &key);
     struct origin *o = NULL;
