@@ -36,10 +36,10 @@ int64_t clock_wall_us(void)
  * once. A forked child must not repeat its parent's pool: roles are re-executed, and no code forks in between. */
 void rand_bytes(void *out, size_t n)
 {
-    static unsigned char pool[256];
+    static unsigned char pool[1024];
     static size_t left;
     unsigned char *p = out;
-    if (n <= sizeof pool / 4) {
+    if (n <= sizeof pool / 16) {
         if (left < n) {
             if (getrandom(pool, sizeof pool, 0) != (ssize_t)sizeof pool)
                 abort();
