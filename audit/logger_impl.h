@@ -27,7 +27,7 @@ enum {
     LOGGER_BAD_RECORDS = 64, /* of one ring, then it is not read any more */
     LOGGER_HEADROOM = 64 << 10,
     LOGGER_CLOSE_LINE = 1024, /* bytes kept free on the disk per open exchange */
-    LOGGER_POLL_MS = 5,
+    LOGGER_POLL_MS = 20,
     LOGGER_RETRY_MS = 500,
     LOGGER_OWN_LINES = 64,
     LOGGER_PRUNE_MS = 60000,
