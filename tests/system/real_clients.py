@@ -391,15 +391,6 @@ SIMPLE = {
 }
 
 
-def test_simple_clients(lab):
-    for name, ask in SIMPLE.items():
-        try:
-            both(lab, name, ask)
-            print("      " + name)
-        except Skip as e:
-            print(f"      not run: {name}: {e}")
-
-
 # ---------------------------------------------------------------- git
 
 
@@ -435,6 +426,119 @@ def test_git_with_a_large_pack():
         code, out, err = git_in(s, s.home, "ls-remote", url.replace("git.test", "open.test"), **bare)  # the control
         assert code != 0, out
         refused_elsewhere(lab, err, mark)
+
+
+# ---------------------------------------------------------------- agents
+
+
+def sse(events):
+    return "".join(f"event: {e['type']}\n" * ("type" in e) + f"data: {json.dumps(e)}\n\n" for e in events)
+
+
+def anthropic(m):
+    if not m.target.startswith("/v1/messages") or "count_tokens" in m.target:
+        return answer(200, "{}", [("Content-Type", "application/json")])
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None, "stop_sequence": None,
+               "usage": {"input_tokens": 1, "output_tokens": 1}}
+    if not m.json().get("stream"):
+        return answer(200, json.dumps({**message, "content": [{"type": "text", "text": "LABPONG"}], "stop_reason": "end_turn"}), [("Content-Type", "application/json")])
+    return answer(200, sse([{"type": "message_start", "message": message}, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+                            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "LABPONG"}}, {"type": "content_block_stop", "index": 0},
+                            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}, {"type": "message_stop"}]),
+                  [("Content-Type", "text/event-stream")])
+
+
+def openai(m):
+    if not m.target.split("?")[0].endswith("/responses"):
+        return answer(200, '{"data": [], "models": []}', [("Content-Type", "application/json")])
+    if m.method != "POST":
+        return answer(426, "no WebSocket here\n", reason="Upgrade Required")
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "LABPONG", "annotations": []}]}
+    usage = {"input_tokens": 1, "input_tokens_details": None, "output_tokens": 1, "output_tokens_details": None, "total_tokens": 2}
+    return answer(200, sse([{"type": "response.created", "response": {"id": "resp_1"}}, {"type": "response.output_item.done", "output_index": 0, "item": item},
+                            {"type": "response.completed", "response": {"id": "resp_1", "output": [item], "usage": usage}}]), [("Content-Type", "text/event-stream")])
+
+
+def google(m):
+    text = "LABPONG" if "stream" in m.target else '{"reasoning": "x", "model_choice": "flash", "complexity_score": 1, "complexity_reasoning": "x"}'
+    body = {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}],
+            "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
+    if "stream" in m.target:
+        return answer(200, f"data: {json.dumps(body)}\r\n\r\n", [("Content-Type", "text/event-stream")])
+    return answer(200, json.dumps(body), [("Content-Type", "application/json")])
+
+
+# command, provider's host, its variable, the fields that hold the credential, the provider
+AGENTS = {
+    "claude": (claude, "api.anthropic.com", "ANTHROPIC_API_KEY", ("x-api-key", "authorization"), anthropic),
+    "codex": (codex, "api.openai.com", "OPENAI_API_KEY", ("authorization",), openai),
+    "gemini": (gemini, "generativelanguage.googleapis.com", "GEMINI_API_KEY", ("x-goog-api-key",), google),
+}
+
+
+def agent_lab(name, in_scope):
+    """The provider is a host that the rule lets through; the credential is its own, or another host's."""
+    _, host, variable, fields, provider = AGENTS[name]
+    slots = ", ".join(f'"header:{f}"' for f in fields)
+    lab = Lab443(start=False, hosts={host: "127.0.0.6"}, rules=f"  - {{name: model, hosts: [{host}], action: allow}}",
+                 credentials=f"  - {{name: model, agents: [coder], hosts: [{host if in_scope else 'api.test'}], slots: [{slots}], env: {variable}, source: {{file: REAL2}}}}\n")
+    lab.asked = []
+
+    def handler(conn, origin):
+        while True:
+            m = L.read_head(conn)
+            L.read_body(conn, m)
+            lab.asked.append(m)
+            conn.send(provider(m))
+
+    lab.origins[host] = Origin(lab, "127.0.0.6", 443, handler=handler)
+    lab.patched()
+    return lab
+
+
+def run_agent(lab, name):
+    ask, host, variable, fields, _ = AGENTS[name]
+    s = Session(lab)
+    argv, env = ask(s, host)
+    env = {k: v for k, v in env.items() if k not in (variable, "ANTHROPIC_BASE_URL")}
+    code, out, err = s.run(*argv, timeout=100, **{**OWN, **env})
+    assert s.vars[variable] not in "".join(v for m in lab.asked for _, v in m.headers), "a placeholder reached the origin"
+    return code, out + err, [m for m in lab.asked if any(lab.real2 in v for _, v in m.headers)]
+
+
+def agent_end_to_end(name):
+    with agent_lab(name, True) as lab:
+        code, said, swapped = run_agent(lab, name)
+        assert code == 0 and "LABPONG" in said, (code, said[-900:], [m.line for m in lab.asked], lab.events("close")[-4:])
+        assert swapped and not lab.leaks(), [m.line for m in lab.asked]
+    with agent_lab(name, False) as lab:  # the control: the credential is another host's
+        code, said, swapped = run_agent(lab, name)
+        assert code != 0 and not swapped and re.search("placeholder_wrong_host|placeholder must not go to this host", said), (code, said[-900:])
+        lab.event(lambda e: e.get("code") == "placeholder_wrong_host" and e.get("host") == AGENTS[name][1])
+
+
+def test_claude_code():
+    agent_end_to_end("claude")
+
+
+def test_codex():
+    agent_end_to_end("codex")
+
+
+def test_gemini():
+    agent_end_to_end("gemini")
+
+
+# ---------------------------------------------------------------- clients that share a lab: behind those with labs of their own, which want the same ports
+
+
+def test_simple_clients(lab):
+    for name, ask in SIMPLE.items():
+        try:
+            both(lab, name, ask)
+            print("      " + name)
+        except Skip as e:
+            print(f"      not run: {name}: {e}")
 
 
 # ---------------------------------------------------------------- package managers
@@ -641,107 +745,6 @@ def test_chromium(lab):
     refused_elsewhere(lab, out, mark)
     assert s.run(L.EXE, "ca", "uninstall", *store)[0] == 0
     shutil.rmtree(s.home, ignore_errors=True)
-
-
-# ---------------------------------------------------------------- agents
-
-
-def sse(events):
-    return "".join(f"event: {e['type']}\n" * ("type" in e) + f"data: {json.dumps(e)}\n\n" for e in events)
-
-
-def anthropic(m):
-    if not m.target.startswith("/v1/messages") or "count_tokens" in m.target:
-        return answer(200, "{}", [("Content-Type", "application/json")])
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None, "stop_sequence": None,
-               "usage": {"input_tokens": 1, "output_tokens": 1}}
-    if not m.json().get("stream"):
-        return answer(200, json.dumps({**message, "content": [{"type": "text", "text": "LABPONG"}], "stop_reason": "end_turn"}), [("Content-Type", "application/json")])
-    return answer(200, sse([{"type": "message_start", "message": message}, {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-                            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "LABPONG"}}, {"type": "content_block_stop", "index": 0},
-                            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}, {"type": "message_stop"}]),
-                  [("Content-Type", "text/event-stream")])
-
-
-def openai(m):
-    if not m.target.split("?")[0].endswith("/responses"):
-        return answer(200, '{"data": [], "models": []}', [("Content-Type", "application/json")])
-    if m.method != "POST":
-        return answer(426, "no WebSocket here\n", reason="Upgrade Required")
-    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "LABPONG", "annotations": []}]}
-    usage = {"input_tokens": 1, "input_tokens_details": None, "output_tokens": 1, "output_tokens_details": None, "total_tokens": 2}
-    return answer(200, sse([{"type": "response.created", "response": {"id": "resp_1"}}, {"type": "response.output_item.done", "output_index": 0, "item": item},
-                            {"type": "response.completed", "response": {"id": "resp_1", "output": [item], "usage": usage}}]), [("Content-Type", "text/event-stream")])
-
-
-def google(m):
-    text = "LABPONG" if "stream" in m.target else '{"reasoning": "x", "model_choice": "flash", "complexity_score": 1, "complexity_reasoning": "x"}'
-    body = {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}],
-            "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
-    if "stream" in m.target:
-        return answer(200, f"data: {json.dumps(body)}\r\n\r\n", [("Content-Type", "text/event-stream")])
-    return answer(200, json.dumps(body), [("Content-Type", "application/json")])
-
-
-# command, provider's host, its variable, the fields that hold the credential, the provider
-AGENTS = {
-    "claude": (claude, "api.anthropic.com", "ANTHROPIC_API_KEY", ("x-api-key", "authorization"), anthropic),
-    "codex": (codex, "api.openai.com", "OPENAI_API_KEY", ("authorization",), openai),
-    "gemini": (gemini, "generativelanguage.googleapis.com", "GEMINI_API_KEY", ("x-goog-api-key",), google),
-}
-
-
-def agent_lab(name, in_scope):
-    """The provider is a host that the rule lets through; the credential is its own, or another host's."""
-    _, host, variable, fields, provider = AGENTS[name]
-    slots = ", ".join(f'"header:{f}"' for f in fields)
-    lab = Lab443(start=False, hosts={host: "127.0.0.6"}, rules=f"  - {{name: model, hosts: [{host}], action: allow}}",
-                 credentials=f"  - {{name: model, agents: [coder], hosts: [{host if in_scope else 'api.test'}], slots: [{slots}], env: {variable}, source: {{file: REAL2}}}}\n")
-    lab.asked = []
-
-    def handler(conn, origin):
-        while True:
-            m = L.read_head(conn)
-            L.read_body(conn, m)
-            lab.asked.append(m)
-            conn.send(provider(m))
-
-    lab.origins[host] = Origin(lab, "127.0.0.6", 443, handler=handler)
-    lab.patched()
-    return lab
-
-
-def run_agent(lab, name):
-    ask, host, variable, fields, _ = AGENTS[name]
-    s = Session(lab)
-    argv, env = ask(s, host)
-    env = {k: v for k, v in env.items() if k not in (variable, "ANTHROPIC_BASE_URL")}
-    code, out, err = s.run(*argv, timeout=100, **{**OWN, **env})
-    assert s.vars[variable] not in "".join(v for m in lab.asked for _, v in m.headers), "a placeholder reached the origin"
-    return code, out + err, [m for m in lab.asked if any(lab.real2 in v for _, v in m.headers)]
-
-
-def agent_end_to_end(name):
-    with agent_lab(name, True) as lab:
-        code, said, swapped = run_agent(lab, name)
-        assert code == 0 and "LABPONG" in said, (code, said[-900:], [m.line for m in lab.asked], lab.events("close")[-4:])
-        assert swapped and not lab.leaks(), [m.line for m in lab.asked]
-    with agent_lab(name, False) as lab:  # the control: the credential is another host's
-        code, said, swapped = run_agent(lab, name)
-        assert code != 0 and not swapped and re.search("placeholder_wrong_host|placeholder must not go to this host", said), (code, said[-900:])
-        lab.event(lambda e: e.get("code") == "placeholder_wrong_host" and e.get("host") == AGENTS[name][1])
-
-
-def test_claude_code():
-    agent_end_to_end("claude")
-
-
-def test_codex():
-    agent_end_to_end("codex")
-
-
-def test_gemini():
-    agent_end_to_end("gemini")
 
 
 def make_lab():
