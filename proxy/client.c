@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "proxy/record.h"
+#include "proxy/socks5.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -536,6 +537,8 @@ static bool process_once(struct client *c)
     case CLIENT_HEAD:
         if (!buf_size(&c->in) || stream_waiting(&c->stream)) /* an answer still waits: no new work from a slow reader */
             return false;
+        if (c->socks || (c->state == CLIENT_PROXY && !c->made_exchange && buf_str(&c->in).p[0] == SOCKS5_VERSION))
+            return client_socks(c);
         return client_h1_head(c);
     case CLIENT_EXCHANGE:
         if (!c->body_done && exchange_takes_body(c->x)) {

@@ -23,6 +23,9 @@ enum client_state {
     CLIENT_DEAD,
 };
 
+/* Which message of a SOCKS5 client comes next. */
+enum client_socks { SOCKS_NONE = 0, SOCKS_GREETING, SOCKS_LOGIN, SOCKS_REQUEST };
+
 struct client {
     struct corpse corpse;
     struct client *next, **link; /* of worker.clients */
@@ -49,6 +52,8 @@ struct client {
     struct stranger stranger;
 
     /* the tunnel */
+    enum client_socks socks;
+    uint8_t socks_reply; /* to a request that cannot be read; 0: by the refusal */
     bool tunnel;
     bool refused_host; /* admitted only to be refused inside */
     struct host host;
@@ -104,8 +109,34 @@ void client_own_page(struct client *c, const struct h1_head *h);
 /* Begins TLS or HTTP in a tunnel, by its first bytes. */
 void client_tunnel_begin(struct client *c);
 extern const struct client_ops client_h1_ops;
-/* Who is it? Fills agent_name and returns the agent in the current view. */
-enum identify_result client_identify(struct client *c, const struct h1_head *h, const struct agent **ret);
+/* The next message of a SOCKS5 client in `in` (client_socks.c). False: needs more, or the connection ended. */
+bool client_socks(struct client *c);
+/* Answers a refused SOCKS5 request, or login. */
+void client_socks_refuse(struct client *c, enum end end);
+/* Who is it, given this login (NULL: none was given)? Fills agent_name and returns the agent in the current view. */
+struct client_login {
+    struct str user, token;
+};
+enum identify_result client_identify(struct client *c, const struct client_login *login, const struct agent **ret);
+/* The next request on an open connection is judged by the newest snapshot. */
+void client_renew_view(struct client *c);
+/* The head's clock starts with its first byte, and is not wound up by further ones. */
+void client_head_begins(struct client *c);
+/* The same with the login of this head. */
+enum identify_result client_h1_identify(struct client *c, const struct h1_head *h, const struct agent **ret);
+/* Counts the connection for its agent. False: that agent has too many. */
+bool client_count(struct client *c);
+/* Which of its shares that is. */
+const char *client_too_many(const struct client *c);
+/* An exchange for what this head asks (taken over), in state CLIENT_EXCHANGE. NULL: out of memory. */
+struct exchange *client_exchange(struct client *c, const struct h1_head *h);
+/* May a tunnel to c->host and c->port open? END_OK, with *ret_inside true when it opens only to be refused inside TLS, where
+ * clients show the reason; or why not, with the verdict. Nothing is resolved or dialled for it. */
+enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct verdict *ret, bool *ret_inside);
+/* Opens it; reply is what the client is told. */
+void client_tunnel_accept(struct client *c, bool refused_host, struct str reply);
+/* Refuses it, as an exchange: with its line in the log. target: c->host and c->port are known. v or NULL. */
+void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target);
 const struct agent *client_agent(struct client *c);
 /* No agent's connections count it any more. */
 void client_uncount(struct client *c);

@@ -47,31 +47,39 @@ static bool read_login(const struct h1_head *h, char *mem, size_t size, struct s
     return false;
 }
 
-enum identify_result client_identify(struct client *c, const struct h1_head *h, const struct agent **ret)
+enum identify_result client_identify(struct client *c, const struct client_login *login, const struct agent **ret)
 {
-    char mem[1024];
     struct claims claims = {
         .source = c->source,
         .listener = str_of(c->listener->text, c->listener->text_n),
         .has_unix_uid = c->has_uid,
         .unix_uid = c->uid,
+        .has_login = login != NULL,
+        .user = login ? login->user : STR_NONE,
+        .token = login ? login->token : STR_NONE,
     };
-    unsigned given = 0;
-    for (size_t i = 0; i < h->nfields; i++)
-        given += h->fields[i].id == H1_PROXY_AUTHORIZATION;
-    claims.has_login = given > 0;
-    if (given > 1) /* two claims that cannot be said to agree */
-        claims.user = claims.token = STR("");
-    else if (given && !read_login(h, mem, sizeof mem, &claims.user, &claims.token))
-        claims.user = claims.token = STR("");
-    const struct run_login *run = given == 1 ? run_logins_find(&c->w->run_logins, claims.token) : NULL;
+    const struct run_login *run = login && login->token.n ? run_logins_find(&c->w->run_logins, login->token) : NULL;
     if (run)
         claims.run_agent = str_c(run->agent);
     enum identify_result r = policy_identify(c->view->policy, &claims, ret);
     c->run_login = r == IDENTIFY_OK && run ? run->id : 0;
-    explicit_bzero(mem, sizeof mem);
     if (r == IDENTIFY_OK)
         snprintf(c->agent_name, sizeof c->agent_name, "%.*s", STR_ARG((*ret)->name));
+    return r;
+}
+
+enum identify_result client_h1_identify(struct client *c, const struct h1_head *h, const struct agent **ret)
+{
+    char mem[1024];
+    struct client_login login = { STR(""), STR("") };
+    unsigned given = 0;
+    for (size_t i = 0; i < h->nfields; i++)
+        given += h->fields[i].id == H1_PROXY_AUTHORIZATION;
+    /* Two of them cannot be said to agree: as one that fits nobody. */
+    if (given > 1 || (given && !read_login(h, mem, sizeof mem, &login.user, &login.token)))
+        login = (struct client_login) { STR(""), STR("") };
+    enum identify_result r = client_identify(c, given ? &login : NULL, ret);
+    explicit_bzero(mem, sizeof mem);
     return r;
 }
 
@@ -82,8 +90,7 @@ const struct agent *client_agent(struct client *c)
     return c->agent_name[0] ? policy_agent(c->view->policy, str_c(c->agent_name)) : NULL;
 }
 
-/* Counts the connection for its agent; false: that agent has too many. */
-static bool count_connection(struct client *c)
+bool client_count(struct client *c)
 {
     struct agent_state *a = agent_table_get(c->w->agents, str_c(c->agent_name));
     if (!a || a == c->agent_state)
@@ -97,7 +104,7 @@ static bool count_connection(struct client *c)
     return true;
 }
 
-static const char *too_many(const struct client *c)
+const char *client_too_many(const struct client *c)
 {
     const struct agent_state *a = agent_table_get(c->w->agents, str_c(c->agent_name));
     return a && a->connections < c->view->limits->connections_per_agent
@@ -140,7 +147,7 @@ static bool own_head(struct client *c, const struct h1_head *h, struct request *
     return true;
 }
 
-static struct exchange *make_exchange(struct client *c, const struct h1_head *h)
+struct exchange *client_exchange(struct client *c, const struct h1_head *h)
 {
     struct request r;
     if (!own_head(c, h, &r))
@@ -169,7 +176,7 @@ static struct exchange *make_exchange(struct client *c, const struct h1_head *h)
 }
 
 /* Renews the view: the next request on an open connection is judged by the newest snapshot. */
-static void renew_view(struct client *c)
+void client_renew_view(struct client *c)
 {
     if (c->view == c->w->view)
         return;
@@ -209,7 +216,7 @@ static void tunnel_request(struct client *c, const struct h1_head *h)
 {
     struct str host_value = h->host >= 0 ? h->fields[h->host].f.value : STR_NONE;
     size_t host_at = (size_t)(h->host >= 0 ? h->host : 0);
-    struct exchange *x = make_exchange(c, h);
+    struct exchange *x = client_exchange(c, h);
     if (!x) {
         client_close(c, "client_closed", END_UNSET, "out of memory");
         return;
@@ -247,14 +254,16 @@ static void tunnel_request(struct client *c, const struct h1_head *h)
 
 /* --- the proxy port --- */
 
-static void connect_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target)
+void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target)
 {
-    struct exchange *x = make_exchange(c, h);
+    struct exchange *x = client_exchange(c, h);
     if (!x) {
         client_close(c, "client_closed", END_UNSET, "out of memory");
         return;
     }
     x->req.target = STR_NONE;
+    if (c->socks)
+        x->req.version = "socks5";
     if (target) {
         x->host = c->host;
         x->port = c->port;
@@ -268,18 +277,29 @@ static void connect_refuse(struct client *c, const struct h1_head *h, enum end e
     exchange_refuse(x, end, why);
 }
 
-#define CONNECT_OK "HTTP/1.1 200 Connection established\r\n\r\n"
-
-static void connect_accept(struct client *c, const struct h1_head *h, bool refused_host)
+void client_tunnel_accept(struct client *c, bool refused_host, struct str reply)
 {
-    buf_consume(&c->in, h->bytes);
     c->tunnel = true;
     c->refused_host = refused_host;
     c->head_begun = false;
     c->close_after = false;
     c->state = CLIENT_TUNNEL;
-    buf_put(&c->out, STR(CONNECT_OK));
+    buf_put(&c->out, reply);
     timer_set(c->w->loop, &c->timer, c->view->limits->first_byte_timeout);
+}
+
+enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct verdict *ret, bool *ret_inside)
+{
+    *ret_inside = false;
+    if (c->w->draining)
+        return END_DRAINING;
+    policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), ret);
+    if (ret->kind != VERDICT_DENY)
+        return END_OK;
+    struct agent_state *a = agent_table_get(c->w->agents, agent->name);
+    *ret_inside = ret->code == END_HOST_DENIED && c->port == 443 && !c->view->config->refuse_at_connect && a &&
+                  agent_denied_inside(a, host_str(&c->host), c->view->limits, loop_now_ms(c->w->loop));
+    return *ret_inside ? END_OK : ret->code;
 }
 
 /* Is it us that this Host names: the address that was connected to, or one of listen.names? */
@@ -303,11 +323,11 @@ static void connect_request(struct client *c, const struct h1_head *h, const str
     struct err err;
     struct verdict v = { 0 };
     if (authority_parse(h->target, 0, &c->host, &c->port, &err)) {
-        connect_refuse(c, h, END_BAD_REQUEST, err.text, NULL, false);
+        client_tunnel_refuse(c, h, END_BAD_REQUEST, err.text, NULL, false);
         return;
     }
     if (h->body != H1_BODY_NONE) {
-        connect_refuse(c, h, END_BAD_REQUEST, "a CONNECT with a body", NULL, true);
+        client_tunnel_refuse(c, h, END_BAD_REQUEST, "a CONNECT with a body", NULL, true);
         return;
     }
     if (h->host >= 0) {
@@ -317,27 +337,18 @@ static void connect_request(struct client *c, const struct h1_head *h, const str
          * It decides nothing. */
         bool fits = authority_parse(h->fields[h->host].f.value, c->port, &host, &port, NULL) == 0;
         if (!fits || ((!host_eq(&host, &c->host) || port != c->port) && !names_us(c, &host, port))) {
-            connect_refuse(c, h, END_BAD_REQUEST, "the Host field names another host than the CONNECT", NULL, true);
+            client_tunnel_refuse(c, h, END_BAD_REQUEST, "the Host field names another host than the CONNECT", NULL, true);
             return;
         }
     }
-    if (c->w->draining) {
-        connect_refuse(c, h, END_DRAINING, NULL, NULL, true);
+    bool inside;
+    enum end end = client_tunnel_judge(c, agent, &v, &inside);
+    if (end != END_OK) {
+        client_tunnel_refuse(c, h, end, NULL, &v, true);
         return;
     }
-    policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), &v);
-    if (v.kind != VERDICT_DENY) {
-        connect_accept(c, h, false);
-        return;
-    }
-    /* A refused host is told inside TLS, where clients show the reason; nothing is resolved or dialled for it. */
-    struct agent_state *a = agent_table_get(c->w->agents, agent->name);
-    bool inside = v.code == END_HOST_DENIED && c->port == 443 && !c->view->config->refuse_at_connect && a &&
-                  agent_denied_inside(a, host_str(&c->host), c->view->limits, loop_now_ms(c->w->loop));
-    if (inside)
-        connect_accept(c, h, true);
-    else
-        connect_refuse(c, h, v.code, NULL, &v, true);
+    buf_consume(&c->in, h->bytes);
+    client_tunnel_accept(c, inside, STR("HTTP/1.1 200 Connection established\r\n\r\n"));
 }
 
 /* GET http://host/path HTTP/1.1 on the proxy port. */
@@ -345,7 +356,7 @@ static void absolute_request(struct client *c, const struct h1_head *h)
 {
     size_t host_at = (size_t)(h->host >= 0 ? h->host : 0);
     bool has_host = h->host >= 0;
-    struct exchange *x = make_exchange(c, h);
+    struct exchange *x = client_exchange(c, h);
     if (!x) {
         client_close(c, "client_closed", END_UNSET, "out of memory");
         return;
@@ -392,15 +403,15 @@ static void proxy_request(struct client *c, const struct h1_head *h)
     }
     const struct agent *agent = NULL;
     c->agent_name[0] = 0;
-    enum identify_result who = client_identify(c, h, &agent);
+    enum identify_result who = client_h1_identify(c, h, &agent);
     /* Whoever it was: where it wanted to go is worth a line in the log. */
     bool named = connect && authority_parse(h->target, 0, &c->host, &c->port, NULL) == 0;
     if (who != IDENTIFY_OK) {
-        connect_refuse(c, h, END_UNKNOWN_AGENT, who == IDENTIFY_LOGIN ? "log in" : NULL, NULL, named);
+        client_tunnel_refuse(c, h, END_UNKNOWN_AGENT, who == IDENTIFY_LOGIN ? "log in" : NULL, NULL, named);
         return;
     }
-    if (!count_connection(c)) {
-        connect_refuse(c, h, END_RATE_LIMITED, too_many(c), NULL, named);
+    if (!client_count(c)) {
+        client_tunnel_refuse(c, h, END_RATE_LIMITED, client_too_many(c), NULL, named);
         return;
     }
     if (connect)
@@ -419,9 +430,9 @@ static void bad_head(struct client *c, enum h1_result r, const struct h1_fault *
     c->close_after = true;
     if (!c->tunnel && !c->agent_name[0]) {
         struct h1_head empty = none;
-        client_identify(c, &empty, &agent);
+        client_h1_identify(c, &empty, &agent);
     }
-    struct exchange *x = make_exchange(c, &none);
+    struct exchange *x = client_exchange(c, &none);
     if (!x) {
         client_close(c, "client_closed", END_UNSET, "out of memory");
         return;
@@ -441,19 +452,24 @@ static void bad_head(struct client *c, enum h1_result r, const struct h1_fault *
         exchange_refuse(x, END_BAD_REQUEST, why->why);
 }
 
+void client_head_begins(struct client *c)
+{
+    if (c->head_begun)
+        return;
+    c->head_begun = true;
+    timer_set(c->w->loop, &c->timer, c->view->limits->head_timeout);
+}
+
 bool client_h1_head(struct client *c)
 {
-    renew_view(c);
+    client_renew_view(c);
     const struct limits *lim = c->view->limits;
     struct h1_limits hl = { lim->head_bytes, lim->header_fields, lim->target_bytes };
     struct h1_head h;
     struct h1_fault why = { 0 };
     enum h1_result r = h1_request_parse(buf_str(&c->in), &hl, c->w->fields, &c->head_from, &h, &why);
     if (r == H1_MORE) {
-        if (!c->head_begun) { /* the head's clock starts with its first byte, and is not wound up by further ones */
-            c->head_begun = true;
-            timer_set(c->w->loop, &c->timer, lim->head_timeout);
-        }
+        client_head_begins(c);
         return false;
     }
     c->head_from = 0;

@@ -239,6 +239,10 @@ static void put_answer(struct client *c, unsigned status, struct str reason, str
 
 void client_refuse(struct client *c, struct exchange *x, enum end end)
 {
+    if (c->socks) {
+        client_socks_refuse(c, end);
+        return;
+    }
     struct buf message, body, extra;
     buf_init(&message, 1024);
     buf_init(&body, 8192);
@@ -311,7 +315,7 @@ void client_own_page(struct client *c, const struct h1_head *h)
     unsigned status = 200;
     struct str type = STR("text/plain; charset=utf-8"), reason = STR("OK"), extra = STR("");
     const struct agent *agent;
-    client_identify(c, h, &agent);
+    client_h1_identify(c, h, &agent);
     c->http10 = h->minor == 0;
     c->close_after |= !h->keep_alive || h->body != H1_BODY_NONE;
     if (!get && !head) {
