@@ -28,6 +28,7 @@
  *   client< "raw"                                 the next bytes are exactly these
  *   client< end | cut | bare cut | closed | nothing   properly; not; not, and no bytes before it; either way; no bytes and no end
  *   origin< and origin> likewise; `origin: accept` takes the next connection (implied by the first origin<)
+ *   gone: 61s        waits so long, again (the kernel may take some bytes more at its probes, which are progress), until no client is left
  *   wait: 10s        reload        revoke: github        dials: 1        drain        calm (nothing spins)
  *   keeper: away | back | silent          resolver: away | back | silent
  *   event: TYPE k=v …     one line of this type has all of these (a.b for nested fields; k~v: holds the text v);  noevent: TYPE k=v …
@@ -48,7 +49,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-enum { ACTORS = 8, LINE = 64 * 1024 };
+enum { ACTORS = 8, LINE = 64 * 1024, GONE_TRIES = 20 };
 
 struct script {
     const char *file;
@@ -680,6 +681,15 @@ static int step(struct run *r, struct str line)
         clock_fake_advance_ms(strtoul(what.p, NULL, 10) * (str_ends(what, STR("ms")) ? 1 : 1000));
         rig_settle(&r->rig);
         return 0;
+    }
+    if (str_eq(word, STR("gone"))) {
+        struct worker_stats stats = { .clients = 1 };
+        for (int i = 0; i < GONE_TRIES && stats.clients; i++) {
+            clock_fake_advance_ms(strtoul(what.p, NULL, 10) * 1000);
+            rig_settle(&r->rig);
+            worker_stats(r->rig.worker, &stats);
+        }
+        return stats.clients ? fail("%llu clients are still there", (unsigned long long)stats.clients) : 0;
     }
     if (str_eq(word, STR("revoke"))) {
         rig_revoke(&r->rig, what);
