@@ -301,7 +301,7 @@ class Sidecar:
 
 def kill(pid, sig=signal.SIGKILL):
     try:
-        os.kill(pid, sig)
+        L.kill(pid, sig)
     except ProcessLookupError:
         return False
     return True

@@ -906,6 +906,12 @@ refuse_at: {e['refuse_at']}
 # ---------------------------------------------------------------- running
 
 
+def kill(pid, sig=signal.SIGKILL):
+    """os.kill for a process that runs: a role that is down has pid 0, which would be the tests' own group."""
+    assert pid > 1, f"no process to signal: pid {pid}"
+    os.kill(pid, sig)
+
+
 def wait_for(holds, what="that", timeout=WAIT):
     end = time.monotonic() + timeout
     while not holds():

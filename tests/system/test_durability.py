@@ -11,7 +11,7 @@ import time
 
 import faults as F
 import lab as L
-from faults import FULL, Books, Load, ask, must_work, roles, verify
+from faults import FULL, Books, Load, all_ready, ask, must_work, roles, verify
 from lab import Skip, wait_for
 
 TAIL = "limits: {pool_idle_timeout: 300ms, event_lag: 400ms}\n"
@@ -68,7 +68,8 @@ def killed_at_first_byte(workers, times):
             path = f"/kill/{workers}/{i}"
             c = lab.client("api.test")
             lab.api.reset(killer)  # no pooled connection: the request's first byte is the connection's
-            killer.pids = [(os.kill, r["pid"]) for k, r in roles(lab).items() if k[0] == "worker"]
+            wait_for(lambda: all_ready(lab), "every worker")
+            killer.pids = [(L.kill, r["pid"]) for k, r in roles(lab).items() if k[0] == "worker"]
             try:
                 c.ask("GET", path, [lab.bearer()])
                 assert False, "answered by a dead worker"
@@ -152,7 +153,7 @@ def chaos(kills, seed):
             wait_for(lambda: load.count() > before, f"service after kill {i} ({name})", 20)
         assert load.count() > kills
         load.stop()
-        wait_for(lambda: F.all_ready(lab), "every role", 30)
+        wait_for(lambda: all_ready(lab), "every role", 30)
         must_work(lab, "a request after")
         assert {k: r["name"] for k, r in roles(lab).items()} == names
         seen = [m.target for m in lab.api.requests if any(lab.real in v for v in m.all("authorization"))]
@@ -187,7 +188,7 @@ def test_logger_stopped():
         must_work(lab, "a request before")
         pid = F.pid_of(lab, "logger")
         n, codes = 0, {}
-        os.kill(pid, signal.SIGSTOP)
+        L.kill(pid, signal.SIGSTOP)
         try:
             start = time.monotonic()
             while "audit_unavailable" not in codes:
@@ -206,7 +207,7 @@ def test_logger_stopped():
             assert m.get("retry-after"), m
             n += 1
         finally:
-            os.kill(pid, signal.SIGCONT)
+            L.kill(pid, signal.SIGCONT)
         must_work(lab, "service by itself", 2)
         books = Books(lab)
         books.seen_are_opened([m.target for m in lab.api.requests])

@@ -142,7 +142,7 @@ def test_nobody_can_veto(lab):
     for name in ("resolver", "keeper", "worker"):
         before = pids(lab)
         stuck = before[(name, 0)]
-        os.kill(stuck, signal.SIGSTOP)
+        L.kill(stuck, signal.SIGSTOP)
         write(lab, text + f"ask_hold: {len(name)}s\n")
         start = time.monotonic()
         assert reload(lab).returncode == 0
@@ -159,7 +159,7 @@ def test_reload_storm(lab):
     """Asked many times while one runs, one more follows; every caller hears how it ended."""
     text = lab.config()
     stuck, mark = pids(lab)[("resolver", 0)], lab.mark()
-    os.kill(stuck, signal.SIGSTOP)  # holds the first one up to its deadline
+    L.kill(stuck, signal.SIGSTOP)  # holds the first one up to its deadline
     first = threading.Thread(target=reload, args=(lab,))
     first.start()
     wait_for(lambda: lab.log_bytes().count(b"control: reload") > 0, "the first one")

@@ -245,7 +245,7 @@ def kill_and_wait(lab, name):
     before = {(r["name"], r["index"]): r["pid"] for r in roles(lab)}
     victim = before[(name, 0)]
     mark = lab.mark()
-    os.kill(victim, signal.SIGKILL)
+    L.kill(victim, signal.SIGKILL)
 
     def back():
         now = [r for r in roles(lab) if r["name"] == name and r["index"] == 0]
@@ -278,7 +278,7 @@ def test_worker_died_closes_its_exchange(lab):
     opened = lab.event(lambda e: e.get("path") == "/hang", ("open",), mark)
     for r in roles(lab):
         if r["name"] == "worker":
-            os.kill(r["pid"], signal.SIGKILL)
+            L.kill(r["pid"], signal.SIGKILL)
     closed = lab.event(lambda e: e.get("request_id") == opened["request_id"], ("close",), mark)
     assert closed["end"] == "worker_died", closed
     c.close()
@@ -304,7 +304,7 @@ def test_crash_loop_closes_the_listeners():
                 return pid[0] > 0
 
             wait_for(up, "a worker")
-            os.kill(pid[0], signal.SIGABRT)  # a fault of its own; kill -9 would not count
+            L.kill(pid[0], signal.SIGABRT)  # a fault of its own; kill -9 would not count
             wait_for(lambda: next(r["pid"] for r in roles(lab) if r["name"] == "worker") != pid[0], "its end")
         lab.event(lambda e: e.get("what") == "crash_loop", ("lifecycle",))
         with socket.socket() as s:  # refused at once, not left hanging in a queue

@@ -58,7 +58,7 @@ def test_logger_killed_in_drain():
         logger = F.pid_of(lab, "logger")
         lab.proc.terminate()
         lab.event(lambda e: e.get("what") == "draining", ("lifecycle",))
-        os.kill(logger, signal.SIGKILL)
+        L.kill(logger, signal.SIGKILL)
         wait_for(lambda: gone(logger), "the logger's end")
         slow.go.set()
         t.join(L.WAIT)
@@ -78,12 +78,12 @@ def test_logger_killed_in_flush():
     try:
         assert F.ask(lab, "api.test", "/before", headers=[lab.bearer()]) == (200, None)
         logger, worker = F.pid_of(lab, "logger"), F.pid_of(lab, "worker")
-        os.kill(logger, signal.SIGSTOP)
+        L.kill(logger, signal.SIGSTOP)
         assert F.ask(lab, "api.test", "/last", headers=[lab.bearer()]) == (200, None)
         lab.proc.terminate()
         wait_for(lambda: gone(worker), "the worker's end")
         wait_for(lambda: not [p for p in children(lab.proc.pid) if p != logger], "the others' end")
-        os.kill(logger, signal.SIGKILL)
+        L.kill(logger, signal.SIGKILL)
         ends(lab)
         assert lab.event(lambda e: e.get("path") == "/last", timeout=0)["end"] == "ok"
         lab.event(lambda e: e.get("what") == "stopped", ("lifecycle",), timeout=0)
@@ -109,13 +109,13 @@ def test_source_changes_while_the_keeper_dies():
         assert slow.asked.wait(L.WAIT)
         assert lab.api.last.get("authorization") == f"Bearer {lab.real}"
         keeper = F.pid_of(lab, "keeper")
-        os.kill(keeper, signal.SIGSTOP)
+        L.kill(keeper, signal.SIGSTOP)
         new = L.secret_value("github, changed")
         lab.secrets.append(new)
         with open(lab.path("real"), "w") as f:
             f.write(new)
         wait_for(lambda: b"its source file changed" in lab.log_bytes(), "that the change is seen")
-        os.kill(keeper, signal.SIGKILL)
+        L.kill(keeper, signal.SIGKILL)
         wait_for(lambda: F.pid_of(lab, "keeper") not in (0, keeper) and F.all_ready(lab), "another keeper")
         assert lab.event(lambda e: e.get("path") == "/slow", timeout=4)["end"] == "revoked"
         slow.go.set()
@@ -132,8 +132,8 @@ def test_who_reloads():
     lab = L.Lab(workers=2)
     try:
         mark, worker = lab.mark(), F.pid_of(lab, "worker", 1)
-        os.kill(worker, signal.SIGSTOP)  # the first reload lasts until its deadline
-        os.kill(lab.proc.pid, signal.SIGHUP)
+        L.kill(worker, signal.SIGSTOP)  # the first reload lasts until its deadline
+        L.kill(lab.proc.pid, signal.SIGHUP)
         time.sleep(0.2)  # not for a race: the second must come while the first runs, which takes two seconds
         r = F.reload(lab)
         assert r.returncode == 0, r.stderr
@@ -150,7 +150,7 @@ def test_slow_at_every_reload():
     try:
         for i in range(6):
             worker = F.pid_of(lab, "worker")
-            os.kill(worker, signal.SIGSTOP)
+            L.kill(worker, signal.SIGSTOP)
             assert F.reload(lab).returncode == 0
             wait_for(lambda: F.pid_of(lab, "worker") not in (0, worker) and F.all_ready(lab), f"another worker ({i})")
         assert b"crash loop" not in lab.log_bytes()
@@ -194,9 +194,9 @@ def test_no_role_can_veto():
         worker, text = F.pid_of(lab, "worker", 1), lab.config()
         assert F.ask(lab)[0] == 200
         with channel_of(worker) as ch:
-            os.kill(worker, signal.SIGSTOP)  # we speak in its place
+            L.kill(worker, signal.SIGSTOP)  # we speak in its place
             F.write(lab, text.replace('hosts: [open.test, "*.wild.test"', 'hosts: ["*.wild.test"'))
-            os.kill(lab.proc.pid, signal.SIGHUP)
+            L.kill(lab.proc.pid, signal.SIGHUP)
             say_prepared(ch, False, b"no")
         lab.event(lambda e: e.get("what") == "reload" and e["result"] == "ok", ("config",), timeout=1.5)
         wait_for(lambda: F.pid_of(lab, "worker", 1) not in (0, worker) and F.all_ready(lab), "another worker")
@@ -217,14 +217,14 @@ def test_a_reload_waits_for_the_last_worker():
         assert F.reload(lab).returncode == 0
         worker, mark = F.pid_of(lab, "worker", 1), lab.mark()
         with channel_of(worker) as ch:
-            os.kill(worker, signal.SIGSTOP)  # we speak in its place
+            L.kill(worker, signal.SIGSTOP)  # we speak in its place
             F.write(lab, text)
             t, out = in_thread(lambda: F.reload(lab).returncode)
             say_prepared(ch, True)
             lab.event(lambda e: e.get("what") == "reload" and e["result"] == "ok", ("config",), after=mark, timeout=1.5)
             t.join(0.3)
             assert not out, "answered while a worker listens there"
-        os.kill(worker, signal.SIGKILL)
+        L.kill(worker, signal.SIGKILL)
         t.join(L.WAIT)
         assert out == [0], out
         F.write(lab, with_it)
@@ -241,7 +241,7 @@ def test_retired_worker_hears_of_a_reload():
     try:
         slow, first = Slow(), F.pid_of(lab, "worker", 0)
         lab.open.reset(slow)
-        os.kill(first, signal.SIGKILL)  # so that the one that will go gets the connection
+        L.kill(first, signal.SIGKILL)  # so that the one that will go gets the connection
         wait_for(lambda: gone(first), "the first worker's end")
         c = lab.client("open.test")
         c.write("GET", "/slow")

@@ -194,7 +194,7 @@ static void test_run_logins(void **state)
     struct run_logins l = { .n = RUN_LOGINS_MAX }, got;
     struct msg_writer w;
     for (size_t i = 0; i < l.n; i++) {
-        char token[16];
+        char token[32];
         l.v[i].id = i + 1;
         memset(l.v[i].agent, 'a', CONFIG_NAME_MAX);
         snprintf(token, sizeof token, "token%zu", i);

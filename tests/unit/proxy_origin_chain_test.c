@@ -17,6 +17,7 @@
 #include <openssl/x509v3.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -828,7 +829,9 @@ static struct origin_meeting meet_with(struct made *m, struct origin_rig *rig, i
     SSL_CTX_set_min_proto_version(server, TLS1_VERSION);
     SSL_CTX_set_max_proto_version(server, max_version);
     assert_true(!ciphers || SSL_CTX_set_cipher_list(server, ciphers));
-    assert_true(!groups || SSL_CTX_set1_groups_list(server, groups));
+    char list[64] = ""; /* the macro takes it without const */
+    snprintf(list, sizeof list, "%s", groups ? groups : "");
+    assert_true(!groups || SSL_CTX_set1_groups_list(server, list));
     struct origin_meeting met = origin_rig_meet(rig, server, &h, 0);
     SSL_CTX_free(server);
     sk_X509_free(sent);
