@@ -111,6 +111,15 @@ static bool never_forwarded(struct str method)
     return str_eq_nocase(method, STR("TRACE")) || str_eq_nocase(method, STR("TRACK")) || str_eq_nocase(method, STR("CONNECT"));
 }
 
+bool exchange_idempotent(const struct exchange *x)
+{
+    static const char *const methods[] = { "GET", "HEAD", "OPTIONS", "PUT", "DELETE" };
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (str_eq(x->req.method, str_c(methods[i])))
+            return true;
+    return false;
+}
+
 static enum end check_request(struct exchange *x)
 {
     struct err err;

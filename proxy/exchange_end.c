@@ -52,7 +52,7 @@ static void bury(struct corpse *c)
     lease_set_unref(&x->live);
     lease_set_unref(&x->known);
     body_watch_done(&x->watch);
-    buf_done(&x->replay);
+    exchange_forget_replay(x);
     free(x->req.mem);
     free(x->record);
     view_unref(&x->view);
@@ -117,8 +117,10 @@ void exchange_origin_failed(struct exchange *x, enum end end, const char *why, b
         exchange_run(x);
         return;
     }
-    if (maybe_stale && x->step == STEP_STREAM && x->replayable && !x->origin_retried && !x->head_sent) {
-        /* A pooled connection that the origin had closed meanwhile: once more, on a new one. Its `open` stands for both. */
+    if (maybe_stale && x->step == STEP_STREAM && x->replayable && exchange_idempotent(x) && !x->origin_retried &&
+        !x->head_sent) {
+        /* A pooled connection that the origin had closed meanwhile: once more, on a new one. Its `open` stands for both. Whether the origin
+         * acted on it nobody knows. */
         release_origin(x);
         x->origin_retried = x->no_pool = x->attempt_again = true;
         exchange_go(x, STEP_DIAL);

@@ -22,6 +22,10 @@ void exchange_stream_start(struct exchange *x);
 void exchange_end(struct exchange *x, enum end end, const char *why);
 /* A finding, where the answer held a real value. */
 void exchange_reflected(struct exchange *x);
+/* May it be sent twice and mean the same (RFC 9110, 9.2.2)? */
+bool exchange_idempotent(const struct exchange *x);
+/* The body kept for sending it again is not wanted any more. */
+void exchange_forget_replay(struct exchange *x);
 /* Keeps the first reason given. */
 void exchange_why(struct exchange *x, const char *why);
 

@@ -33,10 +33,21 @@ bool exchange_takes_body(const struct exchange *x)
     return x->step == STEP_STREAM && !x->request_sent && x->origin && !x->oops->full(x->origin);
 }
 
-static void forget_replay(struct exchange *x)
+void exchange_forget_replay(struct exchange *x)
 {
     x->replayable = false;
+    x->w->replay_bytes -= buf_size(&x->replay);
     buf_done(&x->replay);
+}
+
+static void keep_for_replay(struct exchange *x, struct str data)
+{
+    if (!x->replayable)
+        return;
+    if (x->w->replay_bytes + data.n > x->view->limits->replay_bytes || buf_put(&x->replay, data))
+        exchange_forget_replay(x);
+    else
+        x->w->replay_bytes += data.n;
 }
 
 void exchange_stream_start(struct exchange *x)
@@ -54,7 +65,7 @@ void exchange_stream_start(struct exchange *x)
     if (again && buf_size(&x->replay))
         x->oops->send_body(x->origin, buf_str(&x->replay));
     if (again)
-        forget_replay(x);
+        exchange_forget_replay(x);
     touch(x);
     if (x->req.body == H1_BODY_NONE && !x->request_sent)
         exchange_request_end(x, NULL, 0);
@@ -101,8 +112,7 @@ void exchange_request_body(struct exchange *x, struct str data)
     }
     if (!watch_body(x, data))
         return;
-    if (x->replayable && buf_put(&x->replay, data))
-        forget_replay(x);
+    keep_for_replay(x, data);
     x->oops->send_body(x->origin, data);
     touch(x);
 }
@@ -117,7 +127,7 @@ void exchange_request_end(struct exchange *x, const struct field *trailers, size
         if (rewrite_trailer_passes(trailers[i].name))
             pass[k++] = trailers[i];
     if (k)
-        forget_replay(x);
+        exchange_forget_replay(x);
     for (size_t i = 0; i < k; i++) { /* a trailer is a place for data like any other */
         if (!watch_body(x, pass[i].value))
             return;
@@ -210,7 +220,7 @@ static bool interim(struct exchange *x, const struct h1_head *h)
         return false;
     }
     if (!x->plan.n)
-        forget_replay(x);
+        exchange_forget_replay(x);
     bool known = x->continued && h->status == 100; /* told already, by the first of two attempts */
     x->continued |= h->status == 100;
     touch(x);
@@ -261,7 +271,7 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     refresh_scrub(x);
     if (h->status < 200)
         return interim(x, h) ? 0 : -1;
-    forget_replay(x);
+    exchange_forget_replay(x);
     bool no_body = is_head_request(x) || h->status == 204 || h->status == 304;
     x->coded = !no_body && is_encoded(h);
     if (x->scrubbing && (x->coded || h->status == 206)) {

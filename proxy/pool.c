@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proxy/pool.h"
+#include "proxy/exchange_steps.h"
 
 #include "proxy/origin.h"
 
@@ -90,10 +91,11 @@ static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash)
     return o;
 }
 
-/* One that became idle in this very round may have more to read, of which the loop has not told us yet. */
-static bool spoke_already(struct origin *o)
+/* Is there something to read, or has it ended? Of one that became idle in this very round the loop has not told us yet; and a request
+ * that cannot be sent again must not go into a connection that is closed already. */
+static bool spoke_already(struct origin *o, const struct exchange *x)
 {
-    return o->idle_round == loop_round(o->w->loop) && origin_h1_quiet(o) != IO_AGAIN;
+    return (o->idle_round == loop_round(o->w->loop) || !exchange_idempotent(x)) && origin_h1_quiet(o) != IO_AGAIN;
 }
 
 bool pool_take(struct exchange *x)
@@ -103,7 +105,7 @@ bool pool_take(struct exchange *x)
     struct buf key = { .mem = mem, .cap = sizeof mem, .max = sizeof mem };
     pool_key(x, &key);
     struct origin *o = NULL;
-    while (!key.failed && (o = pool_find(p, buf_str(&key), str_hash(buf_str(&key)))) && spoke_already(o))
+    while (!key.failed && (o = pool_find(p, buf_str(&key), str_hash(buf_str(&key)))) && spoke_already(o, x))
         origin_close(o);
     if (!o)
         return false;
