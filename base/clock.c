@@ -32,24 +32,9 @@ int64_t clock_wall_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Small requests are served from a pool, so that an id or a serial costs no system call. What was handed out is wiped at
- * once. A forked child must not repeat its parent's pool: roles are re-executed, and no code forks in between. */
-void rand_bytes(void *out, size_t n)
+/* A signal may cut a request of more than 256 bytes short. */
+static void rand_fetch(unsigned char *p, size_t n)
 {
-    static unsigned char pool[1024];
-    static size_t left;
-    unsigned char *p = out;
-    if (n <= sizeof pool / 16) {
-        if (left < n) {
-            if (getrandom(pool, sizeof pool, 0) != (ssize_t)sizeof pool)
-                abort();
-            left = sizeof pool;
-        }
-        memcpy(p, pool + sizeof pool - left, n);
-        explicit_bzero(pool + sizeof pool - left, n);
-        left -= n;
-        return;
-    }
     while (n) {
         ssize_t k = getrandom(p, n, 0);
         if (k < 0 && errno == EINTR)
@@ -59,4 +44,25 @@ void rand_bytes(void *out, size_t n)
         p += k;
         n -= (size_t)k;
     }
+}
+
+/* Small requests are served from a pool, so that an id or a serial costs no system call. What was handed out is wiped at
+ * once. A forked child must not repeat its parent's pool: no child draws from it before it executes something else. Threads
+ * that draw at the same time must lock, as the minter's do. */
+void rand_bytes(void *out, size_t n)
+{
+    static unsigned char pool[1024];
+    static size_t left;
+    unsigned char *p = out;
+    if (n <= sizeof pool / 16) {
+        if (left < n) {
+            rand_fetch(pool, sizeof pool);
+            left = sizeof pool;
+        }
+        memcpy(p, pool + sizeof pool - left, n);
+        explicit_bzero(pool + sizeof pool - left, n);
+        left -= n;
+        return;
+    }
+    rand_fetch(p, n);
 }

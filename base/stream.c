@@ -311,6 +311,7 @@ static bool ssl_pending(const struct stream *s)
 
 enum io stream_read(struct stream *s, char *p, size_t cap, size_t *ret_n)
 {
+    MUST(cap);
     if (s->ended != IO_OK)
         return s->ended;
     if (!s->ssl)

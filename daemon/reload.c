@@ -224,12 +224,23 @@ static void commit_workers(struct supervisor *s)
     }
 }
 
-/* One that does not answer in time has what it was sent before it serves anyone again. */
+static void renew_silent(struct child *c, void *ctx)
+{
+    (void)ctx;
+    if (c->kind != ROLE_KIND_WORKER || c->pid <= 0 || c->sync_done >= c->sync_asked || c->state != CHILD_READY)
+        return;
+    log_error("reload: worker %u did not take the new snapshot within %d ms and is started anew", c->index, PREPARE_MS);
+    c->renewed = true;
+    child_kill(c);
+}
+
+/* One that does not answer in time would go on by the old rules, on sockets that are listened on no more. */
 static void on_taken(void *ctx, bool all)
 {
+    struct reload *r = ctx;
     if (!all)
-        log_error("reload: a worker did not say within %d ms that it took the new snapshot", PREPARE_MS);
-    finish(ctx, true, NULL);
+        children_each(r->s, renew_silent, NULL);
+    finish(r, true, NULL);
 }
 
 static void commit(struct reload *r)

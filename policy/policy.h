@@ -37,6 +37,7 @@ struct claims {
     uint64_t unix_uid;
     bool has_login; /* Proxy-Authorization was given */
     struct str user, token;
+    const unsigned char *token_digest; /* SHA-256 of the token, where only that is at hand; NULL: token counts */
     struct str run_agent; /* of a live `outgate run` whose token this is: its agent. Empty: none */
 };
 enum identify_result {

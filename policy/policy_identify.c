@@ -242,15 +242,16 @@ static const struct agent *by_source(const struct identity *x, const struct ip *
 }
 
 /* As long for an unknown user as for a known one. */
-static const struct agent *by_login(const struct identity *x, struct str user, struct str token)
+static const struct agent *by_login(const struct identity *x, const struct claims *c)
 {
     static const struct login_claim nobody = { .agent = NULL };
-    struct login_claim key = { .user = user };
+    struct login_claim key = { .user = c->user };
     const struct login_claim *l = x->nlogins ? bsearch(&key, x->logins, x->nlogins, sizeof *x->logins, by_user) : NULL;
     unsigned char digest[DIGEST];
-    digest_of(token, digest);
+    if (!c->token_digest)
+        digest_of(c->token, digest);
     const struct login_claim *against = l ? l : &nobody;
-    return !CRYPTO_memcmp(digest, against->digest, DIGEST) ? against->agent : NULL;
+    return !CRYPTO_memcmp(c->token_digest ? c->token_digest : digest, against->digest, DIGEST) ? against->agent : NULL;
 }
 
 /* A run's token stands in for that of its agent's login, with the same user. */
@@ -301,7 +302,7 @@ enum identify_result policy_identify(const struct policy *p, const struct claims
         x->nlisteners ? bsearch(&key, x->listeners, x->nlisteners, sizeof *x->listeners, by_text) : NULL;
     e.listener = l ? l->agent : NULL;
     if (c->has_login) {
-        e.login = by_login(x, c->user, c->token);
+        e.login = by_login(x, c);
         if (!e.login)
             e.login = by_run(x, c->user, c->run_agent);
         if (!e.login)

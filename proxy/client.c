@@ -16,6 +16,7 @@
 #include <netinet/tcp.h>
 
 enum { READ_BYTES = 32 * 1024, /* at least, a read */
+       READ_MOST = WORKER_BLOCK - 8,
        IN_MAX = 2 * 1024 * 1024, /* more than limits.pipelined_bytes can be, and a read */
        OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, LINGER_READS = 16, READS_PER_ROUND = 4 };
 
@@ -26,6 +27,7 @@ static void bury(struct corpse *corpse)
     struct client *c = (struct client *)corpse;
     buf_done(&c->in);
     buf_done(&c->out);
+    client_forget_login(c);
     view_unref(&c->view);
     listener_unref(c->listener);
     free(c);
@@ -280,7 +282,7 @@ static void on_resume_task(struct task *t)
 {
     struct client *c = (struct client *)((char *)t - offsetof(struct client, resume));
     client_process(c);
-    if (c->state != CLIENT_DEAD && stream_pending(&c->stream) && wants_bytes(c))
+    if (c->state != CLIENT_DEAD && stream_pending(&c->stream) && (wants_bytes(c) || c->state == CLIENT_LINGER))
         on_readable(c);
 }
 
@@ -390,7 +392,10 @@ static enum io read_some(struct client *c)
     size_t n;
     worker_lend(c->w, &c->in);
     char *p = buf_reserve(&c->in, READ_BYTES);
-    enum io io = p ? stream_read(&c->stream, p, c->in.cap - c->in.tail, &n) : IO_ERROR;
+    size_t room = p ? c->in.cap - c->in.tail : 0;
+    if (room > READ_MOST) /* fits a block also with a chunk's framing around it, on its way to the origin */
+        room = READ_MOST;
+    enum io io = p ? stream_read(&c->stream, p, room, &n) : IO_ERROR;
     if (io == IO_OK)
         buf_wrote(&c->in, n);
     return io;
@@ -460,6 +465,8 @@ static void read_linger(struct client *c)
             return;
         }
     }
+    if (stream_pending(&c->stream)) /* for which the socket will not become readable again */
+        loop_defer(c->w->loop, &c->resume);
 }
 
 static void on_readable(struct client *c)

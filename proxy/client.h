@@ -47,6 +47,12 @@ struct client {
     char addr[64];
     char conn_id[27];
     char agent_name[CONFIG_NAME_MAX + 1]; /* "" until known */
+    struct client_login_known {
+        bool given;
+        char *user; /* its bytes, user_n of them */
+        size_t user_n;
+        unsigned char digest[RUN_LOGIN_DIGEST]; /* of its token */
+    } login;             /* what it came with, to be judged again under a new snapshot */
     uint64_t run_login;  /* id of the run whose login it came with; 0: none */
     struct agent_state *agent_state; /* whose connections count this one; until then: */
     struct stranger stranger;
@@ -112,13 +118,15 @@ extern const struct client_ops client_h1_ops;
 /* The next message of a SOCKS5 client in `in` (client_socks.c). False: needs more, or the connection ended. */
 bool client_socks(struct client *c);
 /* Answers a refused SOCKS5 request, or login. */
-void client_socks_refuse(struct client *c, enum end end);
+void client_socks_refuse(struct client *c);
 /* Who is it, given this login (NULL: none was given)? Fills agent_name and returns the agent in the current view. */
 struct client_login {
     struct str user, token;
 };
 enum identify_result client_identify(struct client *c, const struct client_login *login, const struct agent **ret);
-/* The next request on an open connection is judged by the newest snapshot. */
+/* Forgets what it came with. */
+void client_forget_login(struct client *c);
+/* The next request on an open connection is judged by the newest snapshot: the request, and who sends it. */
 void client_renew_view(struct client *c);
 /* The head's clock starts with its first byte, and is not wound up by further ones. */
 void client_head_begins(struct client *c);

@@ -47,22 +47,51 @@ static bool read_login(const struct h1_head *h, char *mem, size_t size, struct s
     return false;
 }
 
-enum identify_result client_identify(struct client *c, const struct client_login *login, const struct agent **ret)
+/* By what is known of the connection, under its view. */
+static enum identify_result identify(struct client *c, const struct agent **ret)
 {
     struct claims claims = {
         .source = c->source,
         .listener = str_of(c->listener->text, c->listener->text_n),
         .has_unix_uid = c->has_uid,
         .unix_uid = c->uid,
-        .has_login = login != NULL,
-        .user = login ? login->user : STR_NONE,
-        .token = login ? login->token : STR_NONE,
+        .has_login = c->login.given,
+        .user = str_of(c->login.user, c->login.user_n),
+        .token_digest = c->login.digest,
     };
-    const struct run_login *run = login && login->token.n ? run_logins_find(&c->w->run_logins, login->token) : NULL;
+    const struct run_login *run = c->login.given ? run_logins_find(&c->w->run_logins, c->login.digest) : NULL;
     if (run)
         claims.run_agent = str_c(run->agent);
     enum identify_result r = policy_identify(c->view->policy, &claims, ret);
     c->run_login = r == IDENTIFY_OK && run ? run->id : 0;
+    return r;
+}
+
+static void keep_login(struct client *c, const struct client_login *login)
+{
+    client_forget_login(c);
+    if (!login)
+        return;
+    c->login.given = true;
+    c->login.user = malloc(login->user.n + 1);
+    if (!c->login.user) /* as one that fits nobody: the digest stays zero */
+        return;
+    if (login->user.n)
+        memcpy(c->login.user, login->user.p, login->user.n);
+    c->login.user_n = login->user.n;
+    run_login_digest(login->token, c->login.digest);
+}
+
+void client_forget_login(struct client *c)
+{
+    free(c->login.user);
+    memset(&c->login, 0, sizeof c->login);
+}
+
+enum identify_result client_identify(struct client *c, const struct client_login *login, const struct agent **ret)
+{
+    keep_login(c, login);
+    enum identify_result r = identify(c, ret);
     if (r == IDENTIFY_OK)
         snprintf(c->agent_name, sizeof c->agent_name, "%.*s", STR_ARG((*ret)->name));
     return r;
@@ -182,6 +211,10 @@ void client_renew_view(struct client *c)
         return;
     view_unref(&c->view);
     c->view = view_ref(c->w->view);
+    /* What made it this agent may be gone: a token that was replaced, a source that is another's. */
+    const struct agent *agent = NULL;
+    if (c->agent_name[0] && (identify(c, &agent) != IDENTIFY_OK || !str_eq(agent->name, str_c(c->agent_name))))
+        c->agent_name[0] = 0;
 }
 
 static void fault(struct exchange *x, enum end end, const char *why)
@@ -262,8 +295,10 @@ void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end en
         return;
     }
     x->req.target = STR_NONE;
-    if (c->socks)
+    if (c->socks) {
+        x->socks = true;
         x->req.version = "socks5";
+    }
     if (target) {
         x->host = c->host;
         x->port = c->port;

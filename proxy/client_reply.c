@@ -240,7 +240,7 @@ static void put_answer(struct client *c, unsigned status, struct str reason, str
 void client_refuse(struct client *c, struct exchange *x, enum end end)
 {
     if (c->socks) {
-        client_socks_refuse(c, end);
+        client_socks_refuse(c);
         return;
     }
     struct buf message, body, extra;

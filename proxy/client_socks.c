@@ -30,15 +30,14 @@ static bool refuse(struct client *c, enum end end, const char *why, const struct
     return false;
 }
 
-void client_socks_refuse(struct client *c, enum end end)
+void client_socks_refuse(struct client *c)
 {
-    bool policy = end_status(end) == 403 || end_status(end) == 407;
     if (c->socks == SOCKS_GREETING)
         put_pair(c, SOCKS5_VERSION, SOCKS5_NO_METHOD);
     else if (c->socks == SOCKS_LOGIN)
         put_pair(c, 1, 1);
     else
-        put_reply(c, c->socks_reply ? (enum socks5_reply)c->socks_reply : policy ? SOCKS5_NOT_ALLOWED : SOCKS5_FAILURE);
+        put_reply(c, c->socks_reply ? (enum socks5_reply)c->socks_reply : SOCKS5_NOT_ALLOWED);
 }
 
 static bool step_greeting(struct client *c, struct err *err)

@@ -30,7 +30,7 @@ struct request {
     uint64_t length;
     bool expect_continue;
     bool upgrade;      /* asks for another protocol */
-    const char *version; /* "1.0", "1.1", for the log */
+    const char *version; /* "1.0", "1.1", "socks5", for the log */
     const char *fault; /* static: the codec found the request unacceptable; NULL: it is fine */
     enum end fault_end;
     char *mem; /* malloc'ed memory behind all of it, or NULL */
@@ -105,6 +105,7 @@ struct exchange {
     /* head, target, who */
     struct request req;
     const struct agent *agent; /* of view's policy; NULL: unknown */
+    bool socks;                /* asked by SOCKS5, and refused */
     char agent_name[CONFIG_NAME_MAX + 1]; /* survives a change of view, for the log */
     enum scheme scheme;
     struct host host;

@@ -288,6 +288,7 @@ int origin_open(struct exchange *x, int fd)
     buf_init(&o->out, OUT_MAX);
     o->out.wipe = true;
     stream_init(&o->stream, fd);
+    o->stream.wire.wipe = o->scheme == SCHEME_HTTP; /* what the kernel does not take yet is kept there in clear */
     o->watch = (struct watch) { .fd = fd, .events = EPOLLIN, .cb = on_event };
     x->origin = o;
     x->oops = &origin_h1_ops;

@@ -238,7 +238,7 @@ void record_close(struct exchange *x)
         put_shared(x, &ev);
         put_credentials(x, &ev);
     }
-    if (x->req.method.n) /* else its first line could not be read */
+    if (x->req.method.n || x->socks) /* else its first line could not be read */
         put_known(&ev, FIELD_HTTP_VERSION, str_c(x->req.version));
     event_put_str(&ev, FIELD_VERDICT, str_c(verdict));
     enum end code = x->end != END_OK ? x->end : x->verdict.kind == VERDICT_OBSERVE ? x->verdict.code : END_OK;

@@ -9,15 +9,11 @@ void run_login_digest(struct str token, unsigned char out[RUN_LOGIN_DIGEST])
     SHA256((const unsigned char *)(token.p ? token.p : ""), token.n, out);
 }
 
-const struct run_login *run_logins_find(const struct run_logins *l, struct str token)
+const struct run_login *run_logins_find(const struct run_logins *l, const unsigned char digest[RUN_LOGIN_DIGEST])
 {
     const struct run_login *found = NULL;
-    unsigned char digest[RUN_LOGIN_DIGEST];
-    if (!l->n)
-        return NULL;
-    run_login_digest(token, digest);
     for (size_t i = 0; i < l->n; i++)
-        if (!CRYPTO_memcmp(l->v[i].digest, digest, sizeof digest))
+        if (!CRYPTO_memcmp(l->v[i].digest, digest, RUN_LOGIN_DIGEST))
             found = &l->v[i];
     return found;
 }

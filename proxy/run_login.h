@@ -22,8 +22,8 @@ struct run_logins {
 
 /* SHA-256 of the token. */
 void run_login_digest(struct str token, unsigned char out[RUN_LOGIN_DIGEST]);
-/* The login that this token belongs to, or NULL. Takes as long whichever it is, and when it is none. */
-const struct run_login *run_logins_find(const struct run_logins *l, struct str token);
+/* The login whose token has this digest, or NULL. Takes as long whichever it is, and when it is none. */
+const struct run_login *run_logins_find(const struct run_logins *l, const unsigned char digest[RUN_LOGIN_DIGEST]);
 /* Does the run with this id still go on? */
 bool run_logins_has(const struct run_logins *l, uint64_t id);
 

@@ -445,7 +445,7 @@ struct actor *actor_client_from(struct rig *r, const char *from)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(r->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct sockaddr_in own = { .sin_family = AF_INET };
-    int little = 8192;
+    int little = 2048; /* the least there is: the kernel must not take a whole answer */
     if (r->narrow)
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
     if (from && *from && (inet_pton(AF_INET, from, &own.sin_addr) != 1 || bind(fd, (struct sockaddr *)&own, sizeof own)))
@@ -522,10 +522,22 @@ int actor_send(struct rig *r, struct actor *a, struct str bytes)
     return 0;
 }
 
-void actor_shut(struct actor *a)
+/* The last word may have to wait for room, like any other. */
+static void say_goodbye(struct rig *r, struct actor *a)
+{
+    for (uint64_t until = clock_fake_real_ms() + 1000; clock_fake_real_ms() < until; loop_run_once(r->loop, 1)) {
+        int n = SSL_shutdown(a->ssl);
+        bool full = n < 0 && SSL_get_error(a->ssl, n) == SSL_ERROR_WANT_WRITE;
+        ERR_clear_error();
+        if (!full)
+            return;
+    }
+}
+
+void actor_shut(struct rig *r, struct actor *a)
 {
     if (a->ssl)
-        SSL_shutdown(a->ssl);
+        say_goodbye(r, a);
     shutdown(a->fd, SHUT_WR);
 }
 
@@ -769,7 +781,7 @@ int rig_start(struct rig *r, struct str config, char *why, size_t why_size)
     int ls = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t n = sizeof sa;
-    int little = 8192;
+    int little = 2048; /* the least there is: the kernel must not take a whole answer */
     if (r->narrow) /* handed down to what it accepts */
         setsockopt(ls, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
     if (bind(ls, (struct sockaddr *)&sa, sizeof sa) || listen(ls, 64) || getsockname(ls, (struct sockaddr *)&sa, &n))
@@ -828,6 +840,7 @@ void rig_end_worker(struct rig *r)
         return;
     worker_free(&r->worker);
     rig_settle(r);
+    logger_flush(r->logger);
 }
 
 void rig_stop(struct rig *r)

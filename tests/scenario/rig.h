@@ -100,7 +100,7 @@ int actor_tls(struct rig *r, struct actor *a, const char *sni);
 /* As its piece and split say. 0, or -1: not within ten seconds. */
 int actor_send(struct rig *r, struct actor *a, struct str bytes);
 /* Half-closes. */
-void actor_shut(struct actor *a);
+void actor_shut(struct rig *r, struct actor *a);
 void actor_free(struct actor *a);
 /* The oldest origin connection that was dialled and not taken. NULL: none. */
 struct actor *rig_take_origin(struct rig *r);

@@ -514,10 +514,10 @@ static int step_actor(struct run *r, struct str who, char op, struct str what)
             }
             *a = NULL;
         } else if (str_eq(what, STR("shut")) && *a) {
-            actor_shut(*a);
+            actor_shut(&r->rig, *a);
             return 0;
         } else if (str_eq(what, STR("close")) && *a) {
-            actor_shut(*a);
+            actor_shut(&r->rig, *a);
             rig_settle(&r->rig);
             buf_put(client ? &r->seen_client : &r->seen_origin, buf_str(&(*a)->got));
             actor_free(*a);

@@ -214,8 +214,10 @@ def test_token_rotation():
         assert kept.ask().status == 200
         token(new)
         assert code(old) == 200, "a file that changed counts from the reload on"
+        assert kept.ask().status == 200
         reload(lab)
         assert code(new) == 200 and code(old) == 407
+        assert kept.ask().code == "unknown_agent", "a tunnel opened with the old token"
         token("short")
         r = reload(lab, 1)
         assert b"coder.token" in r.stderr and b"short" not in r.stderr.replace(b"too short", b""), r.stderr

@@ -235,6 +235,25 @@ def test_a_reload_waits_for_the_last_worker():
         lab.close()
 
 
+def test_a_worker_that_never_takes_the_snapshot():
+    """It says that it has prepared and does nothing more: it would go on by the old rules, and is started anew on the new ones."""
+    lab = L.Lab(workers=2)
+    try:
+        worker, text = F.pid_of(lab, "worker", 1), lab.config()
+        with channel_of(worker) as ch:
+            L.kill(worker, signal.SIGSTOP)  # we speak in its place
+            F.write(lab, text.replace('hosts: [open.test, "*.wild.test"', 'hosts: ["*.wild.test"'))
+            t, out = in_thread(lambda: F.reload(lab).returncode)
+            say_prepared(ch, True)
+            t.join(L.WAIT)
+        assert out == [0], out
+        wait_for(lambda: F.pid_of(lab, "worker", 1) not in (0, worker) and F.all_ready(lab), "another worker")
+        for _ in range(8):
+            assert F.ask(lab)[1] == "port_denied"  # a rule for plain HTTP names it still
+    finally:
+        lab.close()
+
+
 def test_retired_worker_hears_of_a_reload():
     """A worker that is no longer wanted still carries a stream: a host denied meanwhile ends it within a second."""
     lab = L.Lab(workers=2)

@@ -206,9 +206,11 @@ static void test_run_logins(void **state)
     assert_memory_equal(&l, &got, sizeof l);
     for (size_t n = 0; n < buf_size(&w.buf); n++)
         assert_int_equal(run_logins_parse(str_sub(buf_str(&w.buf), 0, n), &got), -1);
-    assert_ptr_equal(run_logins_find(&l, STR("token63")), &l.v[63]);
-    assert_null(run_logins_find(&l, STR("token64")));
-    assert_null(run_logins_find(&l, STR("")));
+    unsigned char digest[RUN_LOGIN_DIGEST];
+    run_login_digest(STR("token63"), digest);
+    assert_ptr_equal(run_logins_find(&l, digest), &l.v[63]);
+    run_login_digest(STR("token64"), digest);
+    assert_null(run_logins_find(&l, digest));
     assert_true(run_logins_has(&l, 64) && !run_logins_has(&l, 65));
     buf_done(&w.buf);
     /* an id of 0 means none */
@@ -219,7 +221,8 @@ static void test_run_logins(void **state)
     assert_int_equal(run_logins_parse(buf_str(&w.buf), &got), -1);
     buf_done(&w.buf);
     l.n = 0;
-    assert_null(run_logins_find(&l, STR("token0")));
+    run_login_digest(STR("token0"), digest);
+    assert_null(run_logins_find(&l, digest));
     msg_writer_init(&w);
     run_logins_put(&l, &w);
     assert_int_equal(run_logins_parse(buf_str(&w.buf), &got), 0);
