@@ -149,7 +149,7 @@ system_sanitized() {
 system_again() {
     local i
     export OUTGATE_EXE=$PWD/build/outgate
-    for i in 1 2 3 4 5; do system_tests "roles-$i.log" tests/system/run.py test_roles; done
+    for i in 1 2 3 4 5; do OUTGATE_TEST_FULL=1 system_tests "roles-$i.log" tests/system/run.py test_roles; done
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests durability-full.log tests/system/run.py test_durability
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=1800 system_tests floods-full.log tests/system/run.py test_floods test_chaos
     system_tests long.log tests/system/long_transfers.py

@@ -92,7 +92,7 @@ def killed_at_first_byte(workers, times):
 
 
 def test_worker_killed_at_first_byte_1():
-    killed_at_first_byte(1, 30)
+    killed_at_first_byte(1, 30 if FULL else 10)
 
 
 def test_worker_killed_at_first_byte_2():

@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import lab as L
+from faults import FULL
 from lab import EXE, Skip, sanitized, wait_for
 
 UIDS = {"logger": 61105, "ca": 61102, "minter": 61104, "keeper": 61103, "resolver": 61101, "worker": 61101}
@@ -312,8 +313,9 @@ def test_crash_loop_closes_the_listeners():
             assert s.connect_ex(("127.0.0.1", lab.port)) == 111
         d = status(lab)
         assert d["listeners"] == [] and {r["name"] for r in d["roles"] if r["state"] == "ready"} >= {"ca", "keeper", "resolver", "logger"}
-        wait_for(lambda: status(lab)["listeners"], "the next try, 30 s later", 40)
-        must_work(lab, "a request after it")
+        if FULL:
+            wait_for(lambda: status(lab)["listeners"], "the next try, 30 s later", 40)
+            must_work(lab, "a request after it")
     finally:
         lab.close(check=False)
 
