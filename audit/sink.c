@@ -18,6 +18,7 @@ struct sink {
     uint64_t reserved; /* bytes promised to closes */
     int wake_fd, done_fd;
     uint64_t seen_read_pos, waiting_since_ms; /* 0: nothing waited at the last look */
+    uint64_t asked_pos;                       /* write_pos when room was last asked for */
 };
 
 struct sink *sink_open(int ring_fd, int wake_fd, int done_fd, struct err *err)
@@ -147,7 +148,7 @@ static void append(struct sink *s, const unsigned char *bytes, size_t n, uint64_
     s->write_pos += size;
     atomic_store_explicit(&s->ring.head->write_pos, s->write_pos, memory_order_release);
     wake_logger(s);
-    /* The logger may doze a few milliseconds without `sleeping`: half full is reason enough to touch it. */
+    /* The logger may doze (20 ms at most) without `sleeping`: half full is reason enough to touch it. */
     uint64_t half = s->ring.bytes / 2;
     if (free_bytes >= half && free_bytes - size < half)
         touch(s->wake_fd);
@@ -155,8 +156,12 @@ static void append(struct sink *s, const unsigned char *bytes, size_t n, uint64_
 
 static int no_room(struct sink *s)
 {
-    atomic_store(&s->ring.head->want_room, 1);
-    wake_logger(s);
+    /* Half full or not (what is reserved counts), a dozing logger is touched: once for each request, and again where
+     * there is more for it to take since. */
+    if (!atomic_exchange(&s->ring.head->want_room, 1) || s->asked_pos != s->write_pos)
+        touch(s->wake_fd);
+    s->asked_pos = s->write_pos;
+    atomic_thread_fence(memory_order_seq_cst);
     return -1;
 }
 

@@ -345,6 +345,55 @@ static void test_ready(void **state)
     close(done);
 }
 
+static bool told(int fd)
+{
+    uint64_t n;
+    return read(fd, &n, sizeof n) == sizeof n;
+}
+
+/* Most of the ring is promised to closes: it has no room for more work long before it is half full, and then a logger
+ * that dozes (it says not that it sleeps) is told so: once, and again when there is more for it to take. */
+static void test_no_room_wakes_a_dozing_logger(void **state)
+{
+    (void)state;
+    struct err err = { "" };
+    static struct event e;
+    char id[16];
+    int fd = sink_ring_new(RING_MIN_BYTES, &err), wake, done, events = 0;
+    struct sink *s = open_sink(fd, &wake, &done);
+    struct ring_reader rd;
+    static unsigned char out[EVENT_MAX];
+    size_t n;
+    assert_int_equal(ring_reader_init(&rd, fd, &err), 0);
+    for (int i = 0; i < 40; i++) {
+        snprintf(id, sizeof id, "R%d", i);
+        lab_open_event(&e, id);
+        assert_int_equal(sink_write(s, &e, false), 0);
+    }
+    for (event_init(&e, EVENT_LIFECYCLE); sink_ready(s, 1, 1000); events++) {
+        assert_false(told(wake)); /* a write costs no system call */
+        assert_int_equal(sink_write(s, &e, false), 0);
+    }
+    assert_true(events > 0 && sink_position(s) < RING_MIN_BYTES / 2);
+    assert_true(told(wake));
+    assert_false(sink_ready(s, 1, 1000));
+    assert_false(told(wake));
+    assert_int_equal(sink_write(s, &e, false), 0);
+    assert_false(sink_ready(s, 1, 1000));
+    assert_true(told(wake));
+    while (ring_reader_next(&rd, out, &n) == RING_RECORD)
+        ;
+    ring_reader_commit(&rd);
+    assert_int_equal(atomic_exchange(&rd.ring.head->want_room, 0), 1);
+    assert_true(sink_ready(s, 1, 1000));
+    assert_false(told(wake));
+    ring_reader_done(&rd);
+    sink_free(&s);
+    close(fd);
+    close(wake);
+    close(done);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_every_open_can_be_closed),
         cmocka_unit_test(test_squeezed_close_is_completed),
         cmocka_unit_test(test_ready),
+        cmocka_unit_test(test_no_room_wakes_a_dozing_logger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
