@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The logger's loop. It drains when touched, then looks again every few milliseconds while there is something, and only
- * then says that it sleeps: a busy writer pays no system call per event, an idle logger none at all. With sync: always
+ * The logger's loop. It drains when touched, then looks again every poll_ms (at most 20) while there is something, and
+ * only then says that it sleeps: a busy writer pays no system call per event, an idle logger none at all. With sync: always
  * it sleeps at once, since exchanges wait for it. */
 #include "audit/logger_impl.h"
 
@@ -317,7 +317,7 @@ static void drain(struct logger *lg)
     else if (lg->options.sync_always)
         doze(lg);
     else
-        timer_set(lg->loop, &lg->poll, LOGGER_POLL_MS);
+        timer_set(lg->loop, &lg->poll, lg->poll_ms);
 }
 
 static void on_wake(struct watch *w, uint32_t revents)
@@ -363,7 +363,7 @@ static void on_sync(struct timer *t)
     if (!lg->writeback_started) {
         segments_start_writeback(&lg->segments);
         lg->writeback_started = true;
-        timer_set(lg->loop, t, lg->options.sync_ms - lg->options.sync_ms / 2);
+        timer_set(lg->loop, t, lg->sync_half_ms);
         return;
     }
     logger_sync(lg);
@@ -412,6 +412,8 @@ static void options_take(struct logger *lg, const struct logger_options *o)
         lg->options.segment_bytes = UINT64_C(256) << 20;
     if (!lg->options.sync_ms)
         lg->options.sync_ms = 1;
+    lg->poll_ms = lg->options.sync_ms < 2 * LOGGER_POLL_MS ? (lg->options.sync_ms + 1) / 2 : LOGGER_POLL_MS;
+    lg->sync_half_ms = (lg->options.sync_ms - lg->poll_ms) / 2;
     lg->segments.chunk = lg->options.segment_bytes / 4;
 }
 
@@ -501,8 +503,7 @@ void logger_configure(struct logger *lg, const struct logger_options *o)
 {
     options_take(lg, o);
     timer_clear(&lg->sync);
-    if (lg->dirty)
-        timer_set(lg->loop, &lg->sync, lg->options.sync_ms / 2);
+    logger_sync(lg); /* what waits was promised the old period */
     touch(lg->wake.fd);
 }
 

@@ -219,8 +219,10 @@ int logger_write(struct logger *lg)
         judge_room(lg, room_for(lg, headroom(lg)));
     if (always)
         publish_synced(lg);
+    else if (!lg->sync_half_ms)
+        logger_sync(lg);
     else if (!lg->sync.loop)
-        timer_set(lg->loop, &lg->sync, lg->options.sync_ms / 2);
+        timer_set(lg->loop, &lg->sync, lg->sync_half_ms);
     if (!lg->anchor_due.loop)
         timer_set(lg->loop, &lg->anchor_due, CHECKPOINT_ANCHOR_MS);
     if (lg->since_checkpoint && !lg->checkpoint.loop)

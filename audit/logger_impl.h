@@ -27,7 +27,7 @@ enum {
     LOGGER_BAD_RECORDS = 64, /* of one ring, then it is not read any more */
     LOGGER_HEADROOM = 64 << 10,
     LOGGER_CLOSE_LINE = 1024, /* bytes kept free on the disk per open exchange */
-    LOGGER_POLL_MS = 20,
+    LOGGER_POLL_MS = 20, /* at most */
     LOGGER_RETRY_MS = 500,
     LOGGER_OWN_LINES = 64,
     LOGGER_PRUNE_MS = 60000,
@@ -69,6 +69,8 @@ struct logger {
     struct timer poll, sync, checkpoint, anchor_due, retry, prune, orphan;
     int dir_fd, anchor_fd;
     struct logger_options options;
+    /* A record waits for the disk for at most poll_ms, until it is looked for, and twice sync_half_ms: audit.sync. */
+    uint64_t poll_ms, sync_half_ms;
     struct checkpoint_key *key;
     struct segments segments;
     bool new_segment; /* the current file is not to be written any more */

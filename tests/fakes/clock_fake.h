@@ -11,6 +11,10 @@
 void clock_fake_advance_ms(uint64_t ms);
 /* Only what the wall says, either way. */
 void clock_fake_jump_wall_ms(int64_t ms);
+/* From here on time stands still, the wall clock at a whole second, but for what is moved by hand and tick_us at each
+ * reading of the wall clock. Until clock_fake_run. */
+void clock_fake_stand(uint64_t tick_us);
+void clock_fake_run(void);
 /* The real monotonic clock, for a test's own patience. */
 uint64_t clock_fake_real_ms(void);
 

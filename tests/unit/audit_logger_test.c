@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "audit_lab.h"
 
-#include "base/clock.h"
+#include "tests/fakes/clock_fake.c"
 
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -371,6 +371,45 @@ static void test_period_sync(void **state)
     lab_done(&lab);
 }
 
+/* A writer that never pauses: no record of its own waits longer than the period, the logger's doze included. */
+static void period_holds(uint64_t sync_ms)
+{
+    struct lab lab;
+    struct lab_ring ring;
+    uint64_t position[1024] = { 0 };
+    const uint64_t steps = 60 + 4 * sync_ms;
+    bool waited = false;
+    assert_true(steps <= 1024);
+    lab_init(&lab, "/tmp");
+    lab.options.sync_ms = sync_ms;
+    lab_start(&lab);
+    lab_ring_init(&lab, &ring, RING_MIN_BYTES);
+    lab_ring_add(&lab, &ring, "worker", 0, 1);
+    clock_fake_stand(0);
+    for (uint64_t t = 0; t < steps; t++) {
+        lab_write(&ring, EVENT_CLOSE, "A");
+        position[t] = sink_position(ring.sink);
+        clock_fake_advance_ms(1);
+        for (int i = 0; i < 3; i++)
+            loop_run_once(lab.loop, 0);
+        if (t + 1 >= sync_ms && sink_synced(ring.sink) < position[t + 1 - sync_ms])
+            fail_msg("sync: %d ms, and a record waits longer", (int)sync_ms);
+        waited |= sink_synced(ring.sink) < position[t];
+    }
+    assert_true(waited || sync_ms <= 2); /* in periods, not always */
+    clock_fake_run();
+    lab_ring_done(&ring);
+    lab_done(&lab);
+}
+
+static void test_the_period_is_the_longest_wait(void **state)
+{
+    (void)state;
+    const uint64_t periods[] = { 1, 2, 3, 10, 50, 200 };
+    for (size_t i = 0; i < sizeof periods / sizeof *periods; i++)
+        period_holds(periods[i]);
+}
+
 static void test_max_bytes_blocks_within_keep(void **state)
 {
     (void)state;
@@ -541,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_hostile_ring),
         cmocka_unit_test(test_sync_always_tells_the_writer),
         cmocka_unit_test(test_period_sync),
+        cmocka_unit_test(test_the_period_is_the_longest_wait),
         cmocka_unit_test(test_max_bytes_blocks_within_keep),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_start_refuses),
