@@ -159,18 +159,29 @@ static void anchor_text(char out[MESSAGE_MAX], const struct anchor *a)
              a->head, (unsigned long long)a->first_seq, a->first_prev);
 }
 
+/* A text of its own: one that knows nothing of it still finds the anchor signed. */
+static void anchor_ts_text(char out[MESSAGE_MAX], const struct anchor *a)
+{
+    char ts[28];
+    snprintf(out, MESSAGE_MAX, "outgate-audit-anchor-ts-v1\n%llu\n%.64s\n%s\n", (unsigned long long)a->seq, a->head,
+             clock_format_us(a->ts_us, ts));
+}
+
 size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, char *out)
 {
-    char text[MESSAGE_MAX], signature[CHECKPOINT_SIGNATURE_B64 + 1], ts[28];
+    char text[MESSAGE_MAX], signature[CHECKPOINT_SIGNATURE_B64 + 1], ts_signature[CHECKPOINT_SIGNATURE_B64 + 1], ts[28];
     anchor_text(text, a);
     if (sign_text(k, text, signature))
+        return 0;
+    anchor_ts_text(text, a);
+    if (sign_text(k, text, ts_signature))
         return 0;
     int n =
         snprintf(out, ANCHOR_MAX,
                  "{\"v\":1,\"seq\":%llu,\"head\":\"%.64s\",\"first_seq\":%llu,\"first_prev\":\"%.64s\",\"ts\":\"%s\","
-                 "\"signature\":\"%s\"}\n",
+                 "\"ts_signature\":\"%s\",\"signature\":\"%s\"}\n",
                  (unsigned long long)a->seq, a->head, (unsigned long long)a->first_seq, a->first_prev,
-                 clock_format_us(a->ts_us, ts), signature);
+                 clock_format_us(a->ts_us, ts), ts_signature, signature);
     return n > 0 && n < ANCHOR_MAX ? (size_t)n : 0;
 }
 
@@ -185,6 +196,18 @@ static bool hex64(struct str s, char out[64])
     return true;
 }
 
+/* 0: it does not say, or the key did not sign it. */
+static int64_t anchor_ts(const struct checkpoint_key *k, struct str s, const struct anchor *a)
+{
+    char text[MESSAGE_MAX];
+    struct anchor with = *a;
+    struct str ts = line_member(s, "ts");
+    if (!ts.p || clock_parse_rfc3339(ts.p, ts.n, &with.ts_us))
+        return 0;
+    anchor_ts_text(text, &with);
+    return verify_text(k, text, line_member(s, "ts_signature")) ? with.ts_us : 0;
+}
+
 static bool anchor_parse(const struct checkpoint_key *k, struct str s, struct anchor *ret)
 {
     struct anchor a;
@@ -196,9 +219,7 @@ static bool anchor_parse(const struct checkpoint_key *k, struct str s, struct an
     anchor_text(text, &a);
     if (!verify_text(k, text, line_member(s, "signature")))
         return false;
-    struct str ts = line_member(s, "ts");
-    if (!ts.p || clock_parse_rfc3339(ts.p, ts.n, &a.ts_us))
-        a.ts_us = 0;
+    a.ts_us = anchor_ts(k, s, &a);
     *ret = a;
     return true;
 }

@@ -38,7 +38,9 @@ struct anchor {
     char head[64];       /* its hash */
     uint64_t first_seq;  /* where the log begins: 1, or what pruning left */
     char first_prev[64]; /* prev of that line */
-    int64_t ts_us;       /* when it was written, by the age clock; 0: it does not say. Not signed: it only delays pruning */
+    /* When it was written, by the age clock's own time. Signed apart (a later one would let a leap of the clock prune);
+     * 0: it does not say, or that signature is not right. */
+    int64_t ts_us;
 };
 /* One JSON line with its signature; length. out must have 1024 bytes. 0: could not sign. */
 size_t anchor_put(const struct checkpoint_key *k, const struct anchor *a, char *out);

@@ -262,7 +262,7 @@ void logger_anchor(struct logger *lg)
     struct anchor next = *a;
     next.seq = lg->written_seq;
     memcpy(next.head, lg->written_head, sizeof next.head);
-    next.ts_us = logger_age_us(lg);
+    next.ts_us = logger_age_own_us(lg);
     if (anchor_write(lg->key, lg->anchor_fd, &next)) {
         if (!lg->anchor_failed)
             logger_note(lg, "anchor_failed", "high", "the newest head could not be kept outside the segments: %s",
@@ -297,9 +297,10 @@ static bool first_line(const struct logger *lg, const struct segment *s, struct 
     return ok;
 }
 
-int64_t logger_age_us(struct logger *lg)
+int64_t logger_age_own_us(struct logger *lg)
 {
-    return age_clock_us(&lg->age, clock_wall_us(), clock_mono_us());
+    age_clock_us(&lg->age, clock_wall_us(), clock_mono_us());
+    return lg->age.at_us;
 }
 
 /* Said once each time: by the wall clock n segments would go, but it is ahead of the time that is known to have passed. */
@@ -315,7 +316,7 @@ static void prune_waits(struct logger *lg, size_t n, int64_t ahead_us)
 
 void logger_prune(struct logger *lg)
 {
-    int64_t wall_us = clock_wall_us(), age_us = logger_age_us(lg);
+    int64_t wall_us = clock_wall_us(), age_us = age_clock_us(&lg->age, wall_us, clock_mono_us());
     if (lg->options.keep_ms > (uint64_t)INT64_MAX / 1000)
         return;
     int64_t keep_us = (int64_t)lg->options.keep_ms * 1000;
@@ -334,7 +335,7 @@ void logger_prune(struct logger *lg)
         memcpy(next.head, lg->anchor.head, sizeof next.head);
     }
     /* The new beginning is signed before the old one goes: between the two, older lines than needed are no fault. */
-    next.ts_us = age_us;
+    next.ts_us = lg->age.at_us;
     if (anchor_write(lg->key, lg->anchor_fd, &next))
         return;
     lg->anchor = next;

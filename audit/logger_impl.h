@@ -130,8 +130,8 @@ void logger_fill(struct logger *lg);
 /* logger_disk.c */
 /* Writes what is left of the batch. 0: it is in the file (and synced, with sync_always); -1: stuck. */
 int logger_write(struct logger *lg);
-/* The time by the age clock. */
-int64_t logger_age_us(struct logger *lg);
+/* The age clock's own time, for the anchor. */
+int64_t logger_age_own_us(struct logger *lg);
 /* fdatasync of what was written; publishes it to the rings. */
 void logger_sync(struct logger *lg);
 void logger_anchor(struct logger *lg);

@@ -381,10 +381,21 @@ static void anchor_from_log(struct start *st)
     close(fd);
 }
 
+/* Where no anchor says what time it was, it was that of the oldest name, which at worst delays pruning: a newer one may
+ * have been given while the clock was wrong. The same goes for the oldest where it lies ahead. */
+static void start_age(struct start *st)
+{
+    const struct segment_list *l = &st->lg->segments.list;
+    int64_t wall_us = clock_wall_us(), from_us = st->anchor_result == ANCHOR_OK ? st->anchor.ts_us : 0;
+    if (!from_us && l->n && l->v[0].start_us < wall_us)
+        from_us = l->v[0].start_us;
+    age_clock_start(&st->lg->age, from_us, wall_us, clock_mono_us());
+}
+
 static int begin_fresh(struct logger *lg, struct err *err)
 {
     /* Signed before the first line: from here on a log without an anchor is a broken one. */
-    lg->anchor.ts_us = logger_age_us(lg);
+    lg->anchor.ts_us = logger_age_own_us(lg);
     if (anchor_write(lg->key, lg->anchor_fd, &lg->anchor))
         return err_set_errno(err, "the log's anchor");
     return 0;
@@ -420,10 +431,7 @@ int logger_start(struct logger *lg, struct err *err)
     if (st.anchor_result == ANCHOR_ERROR || find_end(&st, &last, err))
         return -1;
     bool empty = lg->segments.list.n == 0;
-    int64_t last_us = st.anchor_result == ANCHOR_OK ? st.anchor.ts_us : 0;
-    if (!last_us && !empty)
-        last_us = lg->segments.list.v[lg->segments.list.n - 1].start_us;
-    age_clock_start(&lg->age, last_us, clock_wall_us(), clock_mono_us());
+    start_age(&st);
     if (empty && st.anchor_result == ANCHOR_NONE)
         return begin_fresh(lg, err);
     if (st.anchor_result == ANCHOR_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "audit/segment.h"
 
+#include "audit/age_clock.h"
 #include "base/clock.h"
 
 #include <dirent.h>
@@ -277,20 +278,27 @@ uint64_t segments_total(const struct segments *s)
     return total;
 }
 
+/* Not given by a clock that was ahead (of now), or behind (what came before it), or not set. */
+static bool name_believed(const struct segment *s, int64_t newest_us, int64_t now_us)
+{
+    return s->start_us >= newest_us && s->start_us <= now_us;
+}
+
 size_t segments_expired(const struct segments *s, int64_t before_us, int64_t now_us)
 {
-    size_t n = 0, next = 1;
-    int64_t ended_us = 0;
-    /* A segment's last line is no younger than the beginning of its successor. */
+    size_t n = 0, next = 0;
+    int64_t ended_us = AGE_CLOCK_SET_US; /* the newest name that is believed so far */
+    if (s->list.n && name_believed(&s->list.v[0], ended_us, now_us))
+        ended_us = s->list.v[0].start_us;
+    /* A segment's last line is no younger than the beginning of whichever later one has a name to be believed. */
     for (; n + 1 < s->list.n; n++) {
         if (next <= n)
             next = n + 1;
-        while (next < s->list.n && s->list.v[next].start_us > now_us)
+        while (next < s->list.n && !name_believed(&s->list.v[next], ended_us, now_us))
             next++;
-        if (next == s->list.n || !s->list.v[next].start_us)
+        if (next == s->list.n)
             break;
-        if (s->list.v[next].start_us > ended_us)
-            ended_us = s->list.v[next].start_us;
+        ended_us = s->list.v[next].start_us;
         if (ended_us >= before_us)
             break;
     }

@@ -62,7 +62,8 @@ int segments_sync(struct segments *s);
 int segments_reserve(struct segments *s, uint64_t need);
 uint64_t segments_total(const struct segments *s);
 /* How many of the oldest segments ended before `before_us` (the current one never counts). A name that lies after
- * now_us was given while the clock was wrong and says nothing; one that is older than an earlier one's says as much as that. */
+ * now_us, or is older than an earlier one's, was given while the clock was wrong and says nothing: the segment before it
+ * may have been written to until the next one whose name is believed. */
 size_t segments_expired(const struct segments *s, int64_t before_us, int64_t now_us);
 /* Unlinks the n oldest. */
 void segments_drop(struct segments *s, size_t n);
