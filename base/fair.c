@@ -5,22 +5,22 @@
 
 enum { STEP_MS = 100, BURST_MS = FAIR_BURST_S * 1000 };
 
-bool fair_take(struct fair_stock *f, uint64_t owner, uint64_t all)
+bool fair_take(struct fair_stock *f, uint64_t owner, uint64_t n, uint64_t all)
 {
     uint64_t *held = &f->held[owner % FAIR_PLACES];
-    if (!fair_may(*held, f->used, all))
+    if (!fair_may(*held, f->used, all) || n > all - f->used)
         return false;
-    ++*held;
-    f->used++;
+    *held += n;
+    f->used += n;
     return true;
 }
 
-void fair_give(struct fair_stock *f, uint64_t owner)
+void fair_give(struct fair_stock *f, uint64_t owner, uint64_t n)
 {
     uint64_t *held = &f->held[owner % FAIR_PLACES];
-    MUST(*held > 0 && f->used > 0);
-    --*held;
-    f->used--;
+    MUST(*held >= n && f->used >= n);
+    *held -= n;
+    f->used -= n;
 }
 
 static void fill(struct fair_rate *f, uint64_t per_second, uint64_t now_ms)

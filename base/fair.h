@@ -25,9 +25,9 @@ static inline bool fair_may(uint64_t held, uint64_t used, uint64_t all)
 struct fair_stock {
     uint64_t used, held[FAIR_PLACES];
 };
-/* One place of `all` (which may change between calls). False: none is taken. */
-bool fair_take(struct fair_stock *f, uint64_t owner, uint64_t all);
-void fair_give(struct fair_stock *f, uint64_t owner);
+/* n places of `all` (which may change between calls), or none: false. */
+bool fair_take(struct fair_stock *f, uint64_t owner, uint64_t n, uint64_t all);
+void fair_give(struct fair_stock *f, uint64_t owner, uint64_t n);
 
 /* So many a second, and FAIR_BURST_S seconds' worth at once. What an owner took counts against it, less and less, for
  * about as long: alone it gets the whole rate. Zero at first: full. */

@@ -60,7 +60,7 @@ static void drop(struct served_dial **at)
 {
     struct served_dial *d = *at;
     *at = d->chain;
-    fair_give(&d->worker->resolver->dials, d->agent);
+    fair_give(&d->worker->resolver->dials, d->agent, 1);
     dial_job_cancel(&d->job);
     free(d);
 }
@@ -121,7 +121,7 @@ static int on_dial(struct served_worker *w, uint64_t id, struct str body)
         refuse(w, id, END_RATE_LIMITED, "too many dials a second (limits.dial_rate)");
         return 0;
     }
-    if (!fair_take(&r->dials, agent, limits->dials)) {
+    if (!fair_take(&r->dials, agent, 1, limits->dials)) {
         refuse(w, id, END_RATE_LIMITED, "too many dials at once (limits.dials)");
         return 0;
     }
@@ -134,7 +134,7 @@ static int on_dial(struct served_worker *w, uint64_t id, struct str body)
     }
     if (!d || !d->job) {
         free(d);
-        fair_give(&r->dials, agent);
+        fair_give(&r->dials, agent, 1);
         refuse(w, id, END_RATE_LIMITED, "out of memory");
         return 0;
     }

@@ -14,17 +14,18 @@
 
 struct kask *kask_new(const struct lease_wire_get *g)
 {
-    const struct str parts[] = { g->credential, g->agent, g->method, g->path, g->request_id };
+    const struct str parts[] = { g->credential, g->agent, g->method, g->path, g->request_id, g->rejected };
+    enum { PARTS = sizeof parts / sizeof *parts };
     size_t n = 0;
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < PARTS; i++)
         n += parts[i].n;
     struct kask *a = calloc(1, sizeof *a + n);
     if (!a)
         return NULL;
     *a = (struct kask) { .refs = 1, .scheme = g->scheme, .host = g->host, .port = g->port, .reason = g->reason };
-    struct str *into[] = { &a->credential, &a->agent, &a->method, &a->path, &a->request_id };
+    struct str *const into[PARTS] = { &a->credential, &a->agent, &a->method, &a->path, &a->request_id, &a->rejected };
     char *p = a->bytes;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < PARTS; i++) {
         if (parts[i].n)
             memcpy(p, parts[i].p, parts[i].n);
         *into[i] = str_of(p, parts[i].n);
@@ -57,7 +58,7 @@ void kwait_free(struct shelf *s, struct kwait *x)
     TAILQ_REMOVE(&s->waits, x, link);
     if (s->flight.leader == x)
         s->flight.leader = NULL;
-    x->w->wait_bytes -= wait_bytes(x->ask);
+    fair_give(&x->w->waiting, str_hash(x->ask->agent), wait_bytes(x->ask));
     kask_unref(&x->ask);
     free(x);
 }
@@ -146,9 +147,7 @@ static void on_get(struct kworker *w, uint64_t id, struct kask *a)
     const struct credential *c = NULL;
     const struct limits *limits = keeper_limits(k);
     uint64_t now = loop_now_ms(k->loop);
-    size_t bytes = wait_bytes(a);
-    if (!fair_rate_take(&w->asks, str_hash(a->agent), limits->lease_rate, now) ||
-        bytes > KEEPER_WAIT_BYTES - w->wait_bytes) {
+    if (!fair_rate_take(&w->asks, str_hash(a->agent), limits->lease_rate, now)) {
         refuse_now(w, id, a, END_RATE_LIMITED, 1, "this worker asks for too many leases (limits.lease_rate)");
         return;
     }
@@ -169,8 +168,13 @@ static void on_get(struct kworker *w, uint64_t id, struct kask *a)
             shelf_settle(s);
         return;
     }
+    if (!fair_take(&w->waiting, str_hash(a->agent), wait_bytes(a), KEEPER_WAIT_BYTES)) {
+        refuse_now(w, id, a, END_RATE_LIMITED, 1, "too many questions of this agent wait for its sidecars");
+        free(x);
+        shelf_settle(s);
+        return;
+    }
     *x = (struct kwait) { .w = w, .id = id, .since_ms = now, .epoch = k->epoch, .ask = kask_ref(a) };
-    w->wait_bytes += bytes;
     shelf_ask(s, x);
 }
 

@@ -171,18 +171,31 @@ void shelf_pump(struct shelf *s)
         clear_rejected(s);
 }
 
+/* May one more value be thrown away because of a 401? */
+static bool may_reject(struct shelf *s)
+{
+    return bucket_take(&s->rejects, loop_now_ms(s->k->loop) / 10, 1, KEEPER_REJECT_BURST) &&
+           shelf_count(s, ENTRY_REPLACED) < KEEPER_REPLACED;
+}
+
+/* An origin rejected a value. Where it is the one we would give, that is marked, and a new one asked for; a late 401 to
+ * a value that was replaced since says nothing of its successor, which is the answer. */
+static void reject(struct shelf *s, struct kask *a)
+{
+    struct entry *e = cache_find(s, a);
+    if (!e) /* being replaced, or gone */
+        return;
+    if (str_eq(str_c(e->lease->id), a->rejected) && may_reject(s))
+        e->rejected = true;
+    else
+        a->reason = LEASE_FIRST; /* the newer one, or, where there were too many, the same again: no reason to replay */
+}
+
 void shelf_ask(struct shelf *s, struct kwait *x)
 {
     TAILQ_INSERT_TAIL(&s->waits, x, link);
-    if (x->ask->reason == LEASE_REJECTED) {
-        struct entry *e = cache_find(s, x->ask);
-        bool more = bucket_take(&s->rejects, loop_now_ms(s->k->loop) / 10, 1, KEEPER_REJECT_BURST) &&
-                    shelf_count(s, ENTRY_REPLACED) < KEEPER_REPLACED;
-        if (e && more)
-            e->rejected = true;
-        else if (e)
-            x->ask->reason = LEASE_FIRST; /* the same value again: the worker will not replay */
-    }
+    if (x->ask->reason == LEASE_REJECTED)
+        reject(s, x->ask);
     shelf_pump(s);
     shelf_settle(s);
 }

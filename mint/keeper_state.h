@@ -27,7 +27,7 @@ enum {
     KEEPER_REVOKED = 64,          /* revoked ids that a flight under way may still bring */
     KEEPER_VARIANTS = 8,          /* live leases of one shelf, by scope */
     KEEPER_REPLACED = 32,         /* replaced ones of one shelf that are still scrubbed */
-    KEEPER_WAIT_BYTES = 8 << 20,  /* questions waiting, per worker */
+    KEEPER_WAIT_BYTES = 8 << 20,  /* questions waiting, per worker; one agent leaves some of it to others */
     KEEPER_REFRESH_PATH = 1024,   /* a longer path is not kept for asking again */
     KEEPER_DENIED_MS = 10000,     /* a 403 is remembered */
     KEEPER_BACKOFF_MIN_MS = 1000, /* first pause after a failure, doubled up to: */
@@ -61,7 +61,7 @@ struct kworker {
     struct fair_rate asks; /* by agent */
     struct bucket refusals;
     uint64_t refusals_left_out;
-    size_t wait_bytes;
+    struct fair_stock waiting; /* bytes of questions, by agent */
     unsigned strangers; /* pairs it watches that no snapshot of ours has named, since the last one */
 };
 
@@ -71,7 +71,7 @@ struct kask {
     enum scheme scheme;
     struct host host;
     uint16_t port;
-    struct str credential, agent, method, path, request_id; /* in bytes[] */
+    struct str credential, agent, method, path, request_id, rejected; /* in bytes[] */
     enum lease_reason reason;
     char bytes[];
 };
@@ -222,7 +222,7 @@ void cache_forget_worker(struct keeper *k, struct kworker *w);
 size_t shelf_count(const struct shelf *s, enum entry_state state);
 
 /* --- keeper_flight.c --- */
-/* Puts the question in line (w->wait_bytes is counted already) and answers what can be answered. s may be freed. */
+/* Puts the question in line (w->waiting has it already) and answers what can be answered. s may be freed. */
 void shelf_ask(struct shelf *s, struct kwait *x);
 /* Answers what can be answered, and starts the flight for the first that cannot. Does not free s. */
 void shelf_pump(struct shelf *s);

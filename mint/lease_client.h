@@ -7,7 +7,7 @@
  *
  * Messages on the worker<->keeper channel (base/msg, wiped):
  *   LEASE_GET (1)     worker -> keeper  str credential, agent, host, u16 port, str method, path, scheme, request_id, u8
- * reason (0 first, 1 refresh, 2 rejected) LEASE_ANSWER (2)  keeper -> worker  u16 end; with END_OK the lease (see
+ * reason (0 first, 1 refresh, 2 rejected), str rejected (the id of the lease) LEASE_ANSWER (2)  keeper -> worker  u16 end; with END_OK the lease (see
  * keeper.c), else u32 retry_after_s, str why LEASE_WATCH (3)   worker -> keeper  str agent, credential: subscribe;
  * answered by LEASE_LIVE… then LEASE_WATCHED (same id) LEASE_LIVE (4)    keeper -> worker  a lease of a subscribed
  * (agent, credential) is live (push; before the asking worker gets its answer) LEASE_WATCHED (5) keeper -> worker
@@ -76,10 +76,11 @@ struct lease_answer {
 };
 /* Returns a cached lease at once (a new reference; no callback), or NULL and *ret_wait with cb exactly once later, at
  * the latest after limits.lease_timeout (twice that where a lease's scope makes it ask once more). NULL with *ret_wait
- * NULL: out of memory, nothing will be called (credential_unavailable). LEASE_REJECTED is never answered from the
- * cache. */
+ * NULL: out of memory, nothing will be called (credential_unavailable). rejected: NULL, or the lease that an
+ * origin answered with 401: never answered from the cache, and with another lease where there is one by now or the
+ * sidecar gives one. */
 struct lease *lease_get(struct lease_client *c, const struct credential *cred, const struct ask *ask,
-                        struct str request_id, enum lease_reason reason,
+                        struct str request_id, const struct lease *rejected,
                         void (*cb)(void *ctx, const struct lease_answer *a), void *ctx, struct lease_wait **ret_wait);
 void lease_cancel(struct lease_wait **w);
 

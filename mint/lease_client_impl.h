@@ -14,6 +14,7 @@
 #ifndef MINT_LEASE_CLIENT_IMPL_H
 #define MINT_LEASE_CLIENT_IMPL_H
 
+#include "base/fair.h"
 #include "mint/lease_client.h"
 #include "mint/lease_wire.h"
 
@@ -101,10 +102,9 @@ struct lease_wait {
     /* WAIT_LEASE: */
     bool lead;   /* the flight asks with this one's words */
     bool second; /* has made its second call */
-    enum lease_reason reason;
     enum scheme scheme;
     char *words;
-    struct str method, path, request_id; /* in words */
+    struct str method, path, request_id, rejected; /* in words; rejected: empty: no lease was */
     enum end end;
     struct lease *lease;
     uint32_t retry_after_s;
@@ -116,14 +116,13 @@ struct flight {
     struct hnode by_key, by_id;
     uint64_t id;
     struct lease_key key;
-    enum lease_reason reason;
     bool alone; /* a second call: nobody joins */
     unsigned sent;
     struct lease_wait *waits;
     struct timer deadline;
     struct lease_client *client;
     char *words; /* what it asks with; a copy of the leader's, who may leave */
-    struct str method, path, request_id;
+    struct str method, path, request_id, rejected;
     enum scheme scheme;
 };
 
@@ -172,6 +171,7 @@ struct lease_client {
     uint64_t generation, next_id;
     struct htab known, entries, flights, flights_by_id, subs, subs_by_id, views;
     struct entry *newest, *oldest;
+    struct fair_stock asked; /* flights, by agent */
     struct lease_wait *done;
     size_t nwaits;
     struct timer sweep;

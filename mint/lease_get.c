@@ -166,6 +166,7 @@ size_t lease_client_count(const struct lease_client *c)
 
 static void flight_free(struct flight *f)
 {
+    fair_give(&f->client->asked, str_hash(f->key.agent), 1);
     htab_del(&f->client->flights, &f->by_key);
     htab_del(&f->client->flights_by_id, &f->by_id);
     timer_clear(&f->deadline);
@@ -206,7 +207,8 @@ static int flight_send(struct flight *f)
                                 .path = f->path,
                                 .scheme = f->scheme,
                                 .request_id = f->request_id,
-                                .reason = f->reason };
+                                .reason = f->rejected.n ? LEASE_REJECTED : LEASE_FIRST,
+                                .rejected = f->rejected };
     struct msg_writer w;
     lease_wire_writer_init(&w);
     lease_wire_put_get(&w, &g);
@@ -214,18 +216,23 @@ static int flight_send(struct flight *f)
     return lc_send(f->client, LEASE_GET, f->id, &w);
 }
 
-/* method, path and request id in one piece. */
-static int words_copy(struct str method, struct str path, struct str request_id, char **ret, struct str out[3])
+/* Method, path, request id and rejected id. */
+enum { WORDS = 4 };
+
+/* in and out: those four; the copies are in one piece. */
+static int words_copy(const struct str in[WORDS], char **ret, struct str *const out[WORDS])
 {
-    char *p = malloc(method.n + path.n + request_id.n + 1);
+    size_t n = 1;
+    for (size_t i = 0; i < WORDS; i++)
+        n += in[i].n;
+    char *p = malloc(n);
     if (!p)
         return -1;
-    struct str in[3] = { method, path, request_id };
     *ret = p;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < WORDS; i++) {
         if (in[i].n)
             memcpy(p, in[i].p, in[i].n);
-        out[i] = str_of(p, in[i].n);
+        *out[i] = str_of(p, in[i].n);
         p += in[i].n;
     }
     return 0;
@@ -233,27 +240,26 @@ static int words_copy(struct str method, struct str path, struct str request_id,
 
 static int flight_fill(struct flight *f, const struct lease_key *key, const struct lease_wait *w)
 {
-    struct str words[3];
-    if (words_copy(w->method, w->path, w->request_id, &f->words, words) || key_copy(key, &f->key))
-        return -1;
-    f->method = words[0];
-    f->path = words[1];
-    f->request_id = words[2];
+    const struct str in[WORDS] = { w->method, w->path, w->request_id, w->rejected };
+    struct str *const out[WORDS] = { &f->method, &f->path, &f->request_id, &f->rejected };
     f->scheme = w->scheme;
-    f->reason = w->reason;
-    return 0;
+    return words_copy(in, &f->words, out) || key_copy(key, &f->key) ? -1 : 0;
 }
 
-/* Starts one with w as its leader. 0, or -1: no memory or too many. */
-static int flight_start(struct lease_client *c, const struct lease_key *key, struct lease_wait *w, bool alone)
+/* Starts one with w as its leader, or refuses w. */
+static void flight_start(struct lease_client *c, const struct lease_key *key, struct lease_wait *w, bool alone)
 {
-    struct flight *f = c->flights.n < LC_FLIGHTS_MAX ? calloc(1, sizeof *f) : NULL;
-    if (!f)
-        return -1;
-    if (flight_fill(f, key, w)) {
-        free(f->words);
+    if (!fair_take(&c->asked, str_hash(key->agent), 1, LC_FLIGHTS_MAX)) {
+        wait_refuse(w, END_RATE_LIMITED, 1, STR("too many questions of this agent wait for the keeper"));
+        return;
+    }
+    struct flight *f = calloc(1, sizeof *f);
+    if (!f || flight_fill(f, key, w)) {
+        fair_give(&c->asked, str_hash(key->agent), 1);
+        free(f ? f->words : NULL);
         free(f);
-        return -1;
+        wait_refuse(w, END_CREDENTIAL_UNAVAILABLE, 1, STR("no memory for a question to the keeper"));
+        return;
     }
     f->client = c;
     f->alone = alone;
@@ -269,7 +275,6 @@ static int flight_start(struct lease_client *c, const struct lease_key *key, str
         f->sent = 2;
         timer_set(c->loop, &f->deadline, 0);
     }
-    return 0;
 }
 
 void lc_flights_connected(struct lease_client *c)
@@ -304,8 +309,7 @@ static void wait_second(struct lease_wait *w, const struct flight *f, enum end o
     }
     w->second = true;
     lc_wait_unlink(w);
-    if (flight_start(f->client, &f->key, w, true))
-        wait_refuse(w, END_CREDENTIAL_UNAVAILABLE, 1, STR("too many questions to the keeper"));
+    flight_start(f->client, &f->key, w, true);
 }
 
 static void flight_lease(struct flight *f, struct lease *lease)
@@ -380,14 +384,14 @@ int lc_on_answer(struct lease_client *c, uint64_t id, struct str body)
 
 /* --- the call --- */
 
-static struct flight *flight_find(struct lease_client *c, const struct lease_key *key, enum lease_reason reason)
+static struct flight *flight_find(struct lease_client *c, const struct lease_key *key, struct str rejected)
 {
     uint64_t hash = key_hash(key);
     HTAB_CHAIN(&c->flights, h, hash)
     {
         struct flight *f = LC_CONTAINER(h, struct flight, by_key);
-        /* Who had a value rejected must not be given what was asked for before. */
-        if (!f->alone && key_eq(&f->key, key) && f->sent < 2 && (f->reason == reason || f->reason == LEASE_REJECTED))
+        /* Who had a value rejected must not be given what was asked for before, nor that very value. */
+        if (!f->alone && key_eq(&f->key, key) && f->sent < 2 && (!rejected.n || str_eq(f->rejected, rejected)))
             return f;
     }
     return NULL;
@@ -410,33 +414,30 @@ static struct lease *cached(struct lease_client *c, const struct lease_key *key,
 }
 
 struct lease *lease_get(struct lease_client *c, const struct credential *cred, const struct ask *ask,
-                        struct str request_id, enum lease_reason reason,
+                        struct str request_id, const struct lease *rejected,
                         void (*cb)(void *ctx, const struct lease_answer *a), void *ctx, struct lease_wait **ret_wait)
 {
     struct lease_key key = {
         .credential = cred->name, .agent = ask->agent->name, .host = *ask->host, .port = ask->port
     };
     *ret_wait = NULL;
-    struct lease *l = reason == LEASE_FIRST ? cached(c, &key, ask) : NULL;
+    struct lease *l = rejected ? NULL : cached(c, &key, ask);
     if (l)
         return l;
     struct lease_wait *w = lc_wait_new(c, WAIT_LEASE, ctx);
-    struct str words[3];
-    if (!w || words_copy(ask->method, ask->path, str_sub(request_id, 0, LEASE_WIRE_REQUEST_ID_MAX), &w->words, words)) {
+    const struct str in[WORDS] = { ask->method, ask->path, str_sub(request_id, 0, LEASE_WIRE_REQUEST_ID_MAX),
+                                   rejected ? str_c(rejected->id) : STR("") };
+    if (!w || words_copy(in, &w->words, (struct str *[WORDS]) { &w->method, &w->path, &w->request_id, &w->rejected })) {
         lease_cancel(&w);
         return NULL;
     }
-    w->method = words[0];
-    w->path = words[1];
-    w->request_id = words[2];
     w->scheme = ask->scheme;
-    w->reason = reason;
     w->lease_cb = cb;
-    struct flight *f = flight_find(c, &key, reason);
+    struct flight *f = flight_find(c, &key, w->rejected);
     if (f)
         lc_wait_link(&f->waits, w);
-    else if (flight_start(c, &key, w, false))
-        wait_refuse(w, END_CREDENTIAL_UNAVAILABLE, 1, STR("too many questions to the keeper"));
+    else
+        flight_start(c, &key, w, false);
     *ret_wait = w;
     return NULL;
 }

@@ -37,6 +37,7 @@ void lease_wire_put_get(struct msg_writer *w, const struct lease_wire_get *g)
     msg_put_str(w, scheme_text(g->scheme));
     msg_put_str(w, g->request_id);
     msg_put_u8(w, (uint8_t)g->reason);
+    msg_put_str(w, g->rejected);
 }
 
 int lease_wire_read_get(struct str body, struct lease_wire_get *ret)
@@ -52,9 +53,12 @@ int lease_wire_read_get(struct str body, struct lease_wire_get *ret)
     struct str scheme = msg_get_str(&r, 8);
     g.request_id = msg_get_str(&r, LEASE_WIRE_REQUEST_ID_MAX);
     uint8_t reason = msg_get_u8(&r);
+    g.rejected = msg_get_str(&r, LEASE_ID_MAX);
     if (!msg_reader_end(&r) || !g.credential.n || !g.agent.n || !g.port || reason > LEASE_REJECTED)
         return -1;
     if (host_parse(host, &g.host, NULL) || !str_eq(host_str(&g.host), host))
+        return -1;
+    if (reason == LEASE_REJECTED ? !lease_id_ok(g.rejected) : g.rejected.n > 0)
         return -1;
     if (!token_ok(g.method) || !g.path.n || g.path.p[0] != '/')
         return -1;

@@ -22,8 +22,8 @@ enum {
 /* As msg_writer_init, and the buffer is wiped on release (buf_done(&w.buf)). */
 void lease_wire_writer_init(struct msg_writer *w);
 
-/* LEASE_GET: str credential, agent, host, u16 port, str method, path, scheme ("https", "http"), request_id, u8 reason.
- */
+/* LEASE_GET: str credential, agent, host, u16 port, str method, path, scheme ("https", "http"), request_id, u8 reason,
+ * rejected: the id of the lease that an origin answered with 401, with LEASE_REJECTED and no other reason. */
 struct lease_wire_get {
     struct str credential, agent;
     struct host host;
@@ -32,9 +32,11 @@ struct lease_wire_get {
     enum scheme scheme;
     struct str request_id;
     enum lease_reason reason;
+    struct str rejected;
 };
 void lease_wire_put_get(struct msg_writer *w, const struct lease_wire_get *g);
-/* Strings borrow from body. A host that is not canonical, port 0, an unknown scheme or reason: -1. */
+/* Strings borrow from body. A host that is not canonical, port 0, an unknown scheme or reason, a rejected
+ * id that is missing, malformed or not called for: -1. */
 int lease_wire_read_get(struct str body, struct lease_wire_get *ret);
 
 /* LEASE_ANSWER: u16 end; END_OK: the lease; otherwise u32 retry_after_s, str why. */

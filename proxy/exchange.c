@@ -292,7 +292,7 @@ static void on_lease(void *ctx, const struct lease_answer *a)
         exchange_run(x);
 }
 
-static void ask_leases(struct exchange *x, const struct ask *ask, enum lease_reason reason)
+static void ask_leases(struct exchange *x, const struct ask *ask)
 {
     x->t_lease = loop_now_ms(x->w->loop);
     for (size_t i = 0; i < x->plan.nwanted; i++) {
@@ -300,7 +300,7 @@ static void ask_leases(struct exchange *x, const struct ask *ask, enum lease_rea
             continue;
         x->slots[i] = (struct lease_slot) { x, i };
         x->leases[i] =
-            lease_get(x->w->leases, x->plan.wanted[i], ask, str_c(x->request_id), reason, on_lease, &x->slots[i], &x->waits[i]);
+            lease_get(x->w->leases, x->plan.wanted[i], ask, str_c(x->request_id), NULL, on_lease, &x->slots[i], &x->waits[i]);
         if (!x->leases[i] && !x->waits[i]) {
             exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "out of memory");
             return;
@@ -339,7 +339,7 @@ static void step_lease(struct exchange *x)
             exchange_end(x, end, why);
             return;
         }
-        ask_leases(x, &ask, LEASE_FIRST);
+        ask_leases(x, &ask);
     }
     if (x->step == STEP_LEASE && !x->leases_missing && x->plan.nwanted && drop_narrow_leases(x, &ask)) {
         if (x->lease_retried) {
@@ -347,7 +347,7 @@ static void step_lease(struct exchange *x)
             return;
         }
         x->lease_retried = true;
-        ask_leases(x, &ask, LEASE_REJECTED);
+        ask_leases(x, &ask);
     }
     if (x->step != STEP_LEASE)
         return;

@@ -3,8 +3,8 @@
  * exchange: one request and its answer, from the parsed head to the `close` event. It knows neither its client's nor its
  * origin's protocol: a client codec makes it and is told through struct client_ops what to send back; an origin codec carries
  * it and is driven through struct origin_ops. Its life is one table of steps that only moves down; only the steps of an attempt
- * (lease, dial, stream) may be taken again, once, for a stale pooled connection, a lease whose scope excluded the request or a
- * value that the origin answered with 401.
+ * (lease, dial, stream) may be taken again: once for a stale pooled connection, once for a lease whose scope excluded the request
+ * and once for a value that the origin answered with 401.
  *
  *   HEAD -> POLICY -> LIVE -> LEASE -> DIAL -> RECORD -> STREAM -> DONE
  *
@@ -152,7 +152,7 @@ struct exchange {
     bool sized;         /* the length was said: so much is left of it */
     uint64_t left;
     struct buf replay; /* body sent so far, while it may still have to be sent again */
-    bool replayable;
+    bool replayable, streamed; /* streamed: an attempt has sent something of it */
     struct body_watch watch;
     struct scrub scrub;
     bool scrubbing;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A 401 to a swapped request: the origin stopped taking the value before its time. The keeper is asked for another, once; where one came
- * and the request can be sent again whole, it is, and the 401 is forgotten. Otherwise the 401 goes on as it came, and the next request
- * has the new value. */
+ * A 401 to a swapped request: the origin stopped taking the value before its time. The keeper is told which lease that was and asked for
+ * another, once; where one came and the request can be sent again whole, it is, and the 401 is forgotten. Otherwise the 401 goes on as it
+ * came, and the next request has the new value. A stale connection before that was another reason, and took nothing from this one. */
 #include "proxy/exchange.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@ static void again(struct exchange *x)
     struct origin *o = x->origin;
     x->origin = NULL;
     x->oops->release(o, false); /* the rest of its answer is not wanted */
-    x->origin_retried = x->no_pool = x->attempt_again = true;
+    x->no_pool = x->attempt_again = true;
     exchange_go(x, STEP_DIAL);
     exchange_run(x);
 }
@@ -63,7 +63,8 @@ bool exchange_remint(struct exchange *x, unsigned status)
     x->leases_missing = 0;
     for (size_t i = 0; i < x->plan.nwanted; i++) {
         x->slots[i] = (struct lease_slot) { x, i };
-        (void)lease_get(x->w->leases, x->plan.wanted[i], &ask, str_c(x->request_id), LEASE_REJECTED, on_lease, &x->slots[i], &x->waits[i]);
+        (void)lease_get(x->w->leases, x->plan.wanted[i], &ask, str_c(x->request_id), x->leases[i], on_lease, &x->slots[i],
+                        &x->waits[i]);
         x->leases_missing += x->waits[i] != NULL;
     }
     bool wait = x->leases_missing == x->plan.nwanted && repeatable(x);

@@ -52,7 +52,8 @@ static void keep_for_replay(struct exchange *x, struct str data)
 
 void exchange_stream_start(struct exchange *x)
 {
-    bool again = x->origin_retried && x->origin;
+    bool again = x->streamed;
+    x->streamed = true;
     if (!again) {
         /* Only a connection that served before may be stale, and only a swapped value may be one no more, so only then is the body kept. */
         x->replayable = pool_reused(x->origin) || x->plan.n;
@@ -64,7 +65,7 @@ void exchange_stream_start(struct exchange *x)
         return;
     if (again && buf_size(&x->replay))
         x->oops->send_body(x->origin, buf_str(&x->replay));
-    if (again)
+    if (again && !(x->plan.n && x->remint == REMINT_NONE)) /* no reason is left to send it once more */
         exchange_forget_replay(x);
     touch(x);
     if (x->req.body == H1_BODY_NONE && !x->request_sent)

@@ -66,7 +66,7 @@ static inline const char *rig_yaml(struct buf *out, const char *socket, const ch
         "agents:\n"
         "  - {name: coder, identify: [{source: 10.77.0.2/32}]}\n"
         "  - {name: other, identify: [{source: 10.77.0.3/32}]}\n"
-        "sidecars:\n  - {name: local, socket: %s, timeout: 500ms%s}\n"
+        "sidecars:\n  - {name: local, socket: %s%s%s}\n"
         "rules:\n  - {name: api, hosts: [api.test, git.test, \"*.wild.test\"], ports: [443, 8443], action: allow}\n"
         "credentials:\n"
         "  - {name: github, agents: [coder, other], hosts: [api.test, git.test, deny.test, \"*.wild.test\"], ports: "
@@ -75,7 +75,7 @@ static inline const char *rig_yaml(struct buf *out, const char *socket, const ch
         "  - {name: second, agents: [coder], hosts: [api.test], slots: [\"header:x-key\"], methods: [GET], paths: "
         "[\"/v1/**\"],\n"
         "     source: {sidecar: local}}\n",
-        top, socket, sidecar, credential);
+        top, socket, strstr(sidecar, "timeout:") ? "" : ", timeout: 500ms", sidecar, credential);
     return buf_z(out);
 }
 
@@ -253,7 +253,7 @@ struct rig_ask {
     const char *credential, *agent, *host, *method, *path;
     uint16_t port;
     enum scheme scheme;
-    enum lease_reason reason;
+    const char *rejected; /* the id of a lease that an origin rejected */
 };
 
 static inline uint64_t rig_get(struct rig *r, unsigned worker, const struct rig_ask *a)
@@ -269,7 +269,8 @@ static inline uint64_t rig_get(struct rig *r, unsigned worker, const struct rig_
                                 .path = str_c(a->path ? a->path : "/"),
                                 .scheme = a->scheme ? a->scheme : SCHEME_HTTPS,
                                 .request_id = str_c(rid),
-                                .reason = a->reason };
+                                .reason = a->rejected ? LEASE_REJECTED : LEASE_FIRST,
+                                .rejected = str_c(a->rejected ? a->rejected : "") };
     if (host_parse(str_c(a->host ? a->host : "api.test"), &g.host, NULL))
         abort();
     lease_wire_writer_init(&m);

@@ -45,6 +45,9 @@ struct watch_entry {
 struct live_lease {
     struct live_lease *next;
     struct lease *lease;
+    struct host host; /* what it was given for */
+    uint16_t port;
+    bool revoked;
 };
 
 /* --- the mint --- */
@@ -90,13 +93,28 @@ static struct name_list list_of(const char *text, struct str *v, size_t max)
     return l;
 }
 
+/* As the keeper does: who had a lease rejected is given the one that has taken its place since, and nothing is minted. NULL: none has. */
+static struct lease *successor(const struct rig *r, const struct lease_wire_get *g)
+{
+    struct agent agent = { .name = g->agent };
+    struct ask ask = { .agent = &agent, .scheme = g->scheme, .host = &g->host, .port = g->port, .method = g->method, .path = g->path };
+    for (const struct live_lease *l = r->lives; l && g->reason == LEASE_REJECTED; l = l->next) /* the newest is first */
+        if (str_eq(l->lease->credential, g->credential) && host_eq(&l->host, &g->host) && l->port == g->port && !l->revoked &&
+            !lease_expired(l->lease, clock_wall_us()) && lease_covers(l->lease, &ask))
+            return str_eq(str_c(l->lease->id), g->rejected) ? NULL : lease_ref(l->lease);
+    return NULL;
+}
+
 static void answer_get(struct rig *r, struct msg_channel *ch, uint64_t id, const struct lease_wire_get *g)
 {
     struct mint_rule *m = mint_find(r, g->credential);
     struct lease_wire_answer a = { .end = END_CREDENTIAL_UNAVAILABLE, .why = STR("no rule in the scenario") };
     struct msg_writer w;
+    struct lease *given = successor(r, g);
     lease_wire_writer_init(&w);
-    if (m && m->refuse[0]) {
+    if (given) {
+        a.end = END_OK;
+    } else if (m && m->refuse[0]) {
         a.end = end_from_code(str_c(m->refuse));
         a.why = STR("the scenario refuses");
         a.retry_after_s = 7;
@@ -131,10 +149,12 @@ static void answer_get(struct rig *r, struct msg_channel *ch, uint64_t id, const
             }
         buf_done(&live.buf);
         struct live_lease *l = calloc(1, sizeof *l);
-        l->lease = lease_ref(a.lease);
+        *l = (struct live_lease) { .lease = lease_ref(a.lease), .host = g->host, .port = g->port };
         l->next = r->lives;
         r->lives = l;
     }
+    if (given)
+        a.lease = given;
     lease_wire_put_answer(&w, &a);
     msg_send(ch, LEASE_ANSWER, id, buf_str(&w.buf), NULL, 0);
     buf_done(&w.buf);
@@ -183,6 +203,7 @@ void rig_revoke(struct rig *r, struct str credential)
     for (struct live_lease *l = r->lives; l; l = l->next) {
         if (!str_eq(l->lease->credential, credential))
             continue;
+        l->revoked = true;
         struct lease_wire_gone g = { str_c(l->lease->id), l->lease->agent, l->lease->credential, 1 };
         struct msg_writer w;
         lease_wire_writer_init(&w);

@@ -13,7 +13,7 @@ enum { GREEDY = 1, SECOND = 2, MODEST = 3 };
 static unsigned take_all(struct fair_stock *f, uint64_t owner, uint64_t all)
 {
     unsigned n = 0;
-    while (fair_take(f, owner, all))
+    while (fair_take(f, owner, 1, all))
         n++;
     return n;
 }
@@ -24,12 +24,12 @@ static void the_last_places_are_for_others(void **state)
     struct fair_stock f = { 0 };
     assert_int_equal(take_all(&f, GREEDY, 100), 75);
     assert_int_equal(take_all(&f, SECOND, 100), 19); /* three quarters of what is left */
-    assert_true(fair_take(&f, MODEST, 100));
-    assert_false(fair_take(&f, GREEDY, 100));
-    fair_give(&f, MODEST);
+    assert_true(fair_take(&f, MODEST, 1, 100));
+    assert_false(fair_take(&f, GREEDY, 1, 100));
+    fair_give(&f, MODEST, 1);
     for (int i = 0; i < 40; i++) /* what one gives back is not all another's */
-        fair_give(&f, GREEDY);
-    assert_true(fair_take(&f, MODEST, 100));
+        fair_give(&f, GREEDY, 1);
+    assert_true(fair_take(&f, MODEST, 1, 100));
     assert_int_equal(take_all(&f, SECOND, 100) + 19, 48);
     assert_true(f.used < 100);
 }
@@ -38,13 +38,30 @@ static void few_places(void **state)
 {
     (void)state;
     struct fair_stock f = { 0 };
-    assert_false(fair_take(&f, GREEDY, 0));
-    assert_true(fair_take(&f, GREEDY, 1));
-    assert_false(fair_take(&f, MODEST, 1));
-    assert_false(fair_take(&f, GREEDY, 0)); /* fewer than are taken */
-    fair_give(&f, GREEDY);
+    assert_false(fair_take(&f, GREEDY, 1, 0));
+    assert_true(fair_take(&f, GREEDY, 1, 1));
+    assert_false(fair_take(&f, MODEST, 1, 1));
+    assert_false(fair_take(&f, GREEDY, 1, 0)); /* fewer than are taken */
+    fair_give(&f, GREEDY, 1);
     assert_int_equal(f.used, 0);
     assert_int_equal(take_all(&f, GREEDY, 2), 2);
+}
+
+static void many_at_once(void **state)
+{
+    (void)state;
+    struct fair_stock f = { 0 };
+    assert_false(fair_take(&f, GREEDY, 101, 100)); /* all or none */
+    assert_int_equal(f.used, 0);
+    assert_true(fair_take(&f, GREEDY, 70, 100));
+    assert_true(fair_take(&f, GREEDY, 10, 100));
+    assert_false(fair_take(&f, GREEDY, 1, 100));
+    assert_false(fair_take(&f, MODEST, 21, 100));
+    assert_true(fair_take(&f, MODEST, 20, 100));
+    assert_false(fair_take(&f, SECOND, 0, 100)); /* none are left */
+    fair_give(&f, GREEDY, 80);
+    assert_int_equal(f.used, 20);
+    assert_false(fair_take(&f, MODEST, UINT64_MAX, 100));
 }
 
 static unsigned rate_all(struct fair_rate *f, uint64_t owner, uint64_t now_ms)
@@ -96,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_places_are_for_others), cmocka_unit_test(few_places),
+        cmocka_unit_test(many_at_once),
         cmocka_unit_test(a_burst_leaves_a_quarter),       cmocka_unit_test(all_of_the_rate_in_the_long_run),
         cmocka_unit_test(what_was_taken_fades),
     };

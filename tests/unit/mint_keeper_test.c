@@ -308,6 +308,41 @@ static void test_worker_ration(void **state)
     policy_unref(&tight);
 }
 
+/* While a sidecar takes its time, one agent's long questions do not take the room for another's. */
+static void test_waiting_is_shared(void **state)
+{
+    (void)state;
+    static const struct fake_step steps[] = { { .hold = true }, { 0 } };
+    fake_sidecar_script(&R.sidecar, steps, 2);
+    struct policy *patient = rig_policy(&R, "", ", timeout: 60s", "");
+    keeper_set_policy(R.keeper, patient, STR_NONE);
+    static char path[32 * 1024];
+    memset(path, 'x', sizeof path - 1);
+    path[0] = '/';
+    const struct rig_ask long_one = { .path = path }, others = { .path = path, .agent = "other", .host = "git.test" };
+    for (int i = 0; i < 300; i++) { /* more than there is room for */
+        rig_get(&R, 0, &long_one);
+        loop_run_once(R.loop, 0);
+    }
+    rig_settle(&R);
+    size_t refused = R.workers[0].n;
+    assert_in_range(refused, 300 - 256 * 3 / 4, 300 - 180);
+    for (size_t i = 0; i < refused; i++) {
+        assert_int_equal(R.workers[0].seen[i].end, END_RATE_LIMITED);
+        assert_string_equal(R.workers[0].seen[i].why, "too many questions of this agent wait for its sidecars");
+    }
+    rig_forget(&R);
+    assert_int_equal(rig_ask(&R, 0, &others).end, END_OK);
+    /* Control: when its questions have their answers, the same one is answered too. */
+    fake_release(&R.sidecar);
+    rig_settle(&R);
+    assert_int_equal(rig_count_seen(&R, 0, LEASE_ANSWER), 1 + 300 - refused);
+    for (size_t i = 0; i < R.workers[0].n; i++)
+        assert_true(R.workers[0].seen[i].type != LEASE_ANSWER || R.workers[0].seen[i].end == END_OK);
+    assert_int_equal(rig_ask(&R, 0, &long_one).end, END_OK);
+    policy_unref(&patient);
+}
+
 static void test_lease_count(void **state)
 {
     (void)state;
@@ -532,6 +567,7 @@ int main(void)
         T(test_scope_second_call),
         T(test_audit),
         T(test_worker_ration),
+        T(test_waiting_is_shared),
         T(test_lease_count),
         T(test_worker_dies),
         T(test_broken_worker),

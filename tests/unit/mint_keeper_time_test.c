@@ -342,7 +342,7 @@ static void test_peer(void **state)
 static void test_rejected(void **state)
 {
     (void)state;
-    const struct rig_ask again = { .reason = LEASE_REJECTED };
+    const struct rig_ask again = { .rejected = "L1" };
     rig_ask(&R, 0, &plain);
     rig_ask(&R, 1, &plain);
     rig_forget(&R);
@@ -354,12 +354,58 @@ static void test_rejected(void **state)
     assert_int_equal(gone->gone, LEASE_GONE_REPLACED);
     assert_string_equal(rig_ask(&R, 1, &plain).value, "REAL-value-of-lease-2");
     /* An agent that provokes 401s is rationed: after eight the value stays what it is. */
-    for (int i = 0; i < 20; i++)
-        assert_int_equal(rig_ask(&R, 0, &again).end, END_OK);
+    char now[LEASE_ID_MAX + 1] = "L2";
+    for (int i = 0; i < 20; i++) {
+        struct rig_seen a = rig_ask(&R, 0, &(struct rig_ask) { .rejected = now });
+        assert_int_equal(a.end, END_OK);
+        memcpy(now, a.lease, sizeof now);
+    }
     assert_int_equal(R.sidecar.calls, 9);
-    assert_string_equal(rig_ask(&R, 0, &again).value, "REAL-value-of-lease-9");
+    assert_string_equal(rig_ask(&R, 0, &(struct rig_ask) { .rejected = "L9" }).value, "REAL-value-of-lease-9");
     rig_pass(&R, 10500);
-    assert_string_equal(rig_ask(&R, 0, &again).value, "REAL-value-of-lease-10");
+    assert_string_equal(rig_ask(&R, 0, &(struct rig_ask) { .rejected = "L9" }).value, "REAL-value-of-lease-10");
+}
+
+/* A 401 that comes late is to the old value: it is answered with the new one, which stays what it is. */
+static void test_rejected_late(void **state)
+{
+    (void)state;
+    static const struct fake_step steps[] = { { 0 }, { .hold = true }, { 0 } };
+    fake_sidecar_script(&R.sidecar, steps, 3);
+    const struct rig_ask stale = { .rejected = "L1" };
+    rig_ask(&R, 0, &plain);
+    uint64_t a = rig_get(&R, 0, &stale), b = rig_get(&R, 1, &stale); /* both before the new one is there */
+    rig_settle(&R);
+    assert_null(rig_find(&R, 1, LEASE_ANSWER, b));
+    fake_release(&R.sidecar);
+    rig_settle(&R);
+    assert_string_equal(rig_find(&R, 0, LEASE_ANSWER, a)->lease, "L2");
+    assert_string_equal(rig_find(&R, 1, LEASE_ANSWER, b)->lease, "L2");
+    rig_forget(&R);
+    for (unsigned i = 0; i < 10; i++) /* and after */
+        assert_string_equal(rig_ask(&R, i % 2, &stale).lease, "L2");
+    assert_int_equal(R.sidecar.calls, 2);
+    assert_int_equal(rig_count_seen(&R, 0, LEASE_GONE), 0);
+    /* Control: the same question about the value of now brings another; the late ones took nothing of its ration. */
+    assert_string_equal(rig_ask(&R, 0, &(struct rig_ask) { .rejected = "L2" }).lease, "L3");
+    assert_int_equal(R.sidecar.calls, 3);
+    assert_int_equal(rig_count_seen(&R, 0, LEASE_GONE), 1);
+    for (int i = 3; i < 9; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "L%d", i);
+        rig_ask(&R, 0, &(struct rig_ask) { .rejected = id });
+    }
+    assert_int_equal(R.sidecar.calls, 9);
+}
+
+/* Of a value that this keeper never gave (another did, before it) nothing is known: the sidecar is asked, and told why. */
+static void test_rejected_unknown(void **state)
+{
+    (void)state;
+    assert_string_equal(rig_ask(&R, 0, &(struct rig_ask) { .rejected = "of-another" }).lease, "L1");
+    assert_string_equal(R.sidecar.reason, "rejected");
+    assert_string_equal(rig_ask(&R, 0, &(struct rig_ask) { .rejected = "of-another" }).lease, "L1");
+    assert_int_equal(R.sidecar.calls, 1);
 }
 
 /* The sidecar cannot give a new one: whoever was refused hears so, the rest keep what they have. */
@@ -369,7 +415,7 @@ static void test_rejected_and_away(void **state)
     static const struct fake_step steps[] = { { 0 }, { .status = 500, .hold = true } };
     fake_sidecar_script(&R.sidecar, steps, 2);
     rig_ask(&R, 0, &plain);
-    uint64_t a = rig_get(&R, 0, &(struct rig_ask) { .reason = LEASE_REJECTED });
+    uint64_t a = rig_get(&R, 0, &(struct rig_ask) { .rejected = "L1" });
     rig_settle(&R);
     uint64_t b = rig_get(&R, 1, &plain); /* waits for the new one */
     rig_settle(&R);
@@ -447,6 +493,7 @@ int main(void)
         T(test_clamp),         T(test_refresh_ahead), T(test_refresh_late_use), T(test_refresh_after),
         T(test_refresh_fails), T(test_denied),        T(test_retry_after),      T(test_backoff_grows),
         T(test_bad_transport), T(test_peer),          T(test_rejected),         T(test_rejected_and_away),
+        T(test_rejected_late), T(test_rejected_unknown),
         T(test_mint_ration),   T(test_shutdown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

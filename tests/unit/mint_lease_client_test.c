@@ -64,9 +64,10 @@ static int keeper_message(void *ctx, struct msg_channel *ch, struct msg *m)
     struct lease_wire_watch w;
     if (m->type == LEASE_GET) {
         assert_int_equal(lease_wire_read_get(m->body, &g), 0);
-        snprintf(s->text, sizeof s->text, "get %.*s %.*s %s:%u %.*s %.*s %s %.*s %d", STR_ARG(g.credential),
+        snprintf(s->text, sizeof s->text, "get %.*s %.*s %s:%u %.*s %.*s %s %.*s %d%s%.*s", STR_ARG(g.credential),
                  STR_ARG(g.agent), g.host.name, g.port, STR_ARG(g.method), STR_ARG(g.path),
-                 g.scheme == SCHEME_HTTPS ? "https" : "http", STR_ARG(g.request_id), (int)g.reason);
+                 g.scheme == SCHEME_HTTPS ? "https" : "http", STR_ARG(g.request_id), (int)g.reason,
+                 g.rejected.n ? " " : "", STR_ARG(g.rejected));
     } else {
         assert_true(m->type == LEASE_WATCH || m->type == LEASE_UNWATCH);
         assert_int_equal(lease_wire_read_watch(m->body, &w), 0);
@@ -223,7 +224,8 @@ static void on_live(void *ctx)
 struct question {
     const char *host, *path;
     uint16_t port;
-    enum lease_reason reason;
+    const struct agent *agent;    /* NULL: coder */
+    const struct lease *rejected; /* by an origin */
 };
 
 /* A lease at once (the caller's reference), or NULL. */
@@ -231,7 +233,7 @@ static struct lease *get(struct asker *x, struct question q)
 {
     struct host host;
     assert_int_equal(host_parse(str_c(q.host ? q.host : "api.test"), &host, NULL), 0);
-    struct ask ask = { .agent = f.coder,
+    struct ask ask = { .agent = q.agent ? q.agent : f.coder,
                        .scheme = SCHEME_HTTPS,
                        .host = &host,
                        .port = q.port ? q.port : 443,
@@ -239,7 +241,7 @@ static struct lease *get(struct asker *x, struct question q)
                        .path = str_c(q.path ? q.path : "/"),
                        .now_us = clock_wall_us() };
     in_call = true;
-    struct lease *l = lease_get(client, f.github, &ask, STR("req-1"), q.reason, on_answer, x, &x->wait);
+    struct lease *l = lease_get(client, f.github, &ask, STR("req-1"), q.rejected, on_answer, x, &x->wait);
     in_call = false;
     assert_true(!l == !!x->wait);
     spin();
@@ -419,22 +421,65 @@ static void test_scope_refused(void **state)
 static void test_rejected(void **state)
 {
     (void)state;
-    struct asker a = { 0 }, b = { 0 }, c = { 0 };
+    struct asker a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 }, e = { 0 };
+    struct lease *old = offer_lease(&(struct offer) { .id = "L0", .value = "value-before-the-first" });
     get(&a, (struct question) { 0 });
-    /* who had it rejected does not join the question from before; the next may join his */
-    get(&b, (struct question) { .reason = LEASE_REJECTED });
-    must_have_said(2, "get github coder api.test:443 GET / https req-1 2");
+    /* who had one rejected does not join the question from before; the next may join his */
+    get(&b, (struct question) { .rejected = old });
+    must_have_said(2, "get github coder api.test:443 GET / https req-1 2 L0");
+    get(&d, (struct question) { .rejected = old });
+    assert_int_equal(nsaid, 2);
     answer(said[0].id, (struct offer) { .id = "L1", .value = "value-of-the-first" });
     assert_int_equal(a.calls, 1);
     assert_int_equal(b.calls, 0);
-    answer(said[1].id, (struct offer) { .id = "L2", .value = "value-of-the-second" });
-    assert_string_equal(b.lease->id, "L2");
+    /* but not who had another rejected: that one may be the answer */
+    get(&e, (struct question) { .rejected = a.lease });
+    must_have_said(3, "get github coder api.test:443 GET / https req-1 2 L1");
+    answer(said[1].id, (struct offer) { .id = "L1", .value = "value-of-the-first" });
+    assert_string_equal(b.lease->id, "L1");
+    assert_string_equal(d.lease->id, "L1");
+    assert_int_equal(e.calls, 0);
+    answer(said[2].id, (struct offer) { .id = "L2", .value = "value-of-the-second" });
+    assert_string_equal(e.lease->id, "L2");
     must_get_at_once("L2", (struct question) { 0 });
-    assert_null(get(&c, (struct question) { .reason = LEASE_REJECTED })); /* never from the cache */
-    assert_int_equal(nsaid, 3);
+    assert_null(get(&c, (struct question) { .rejected = old })); /* never from the cache */
+    assert_int_equal(nsaid, 4);
+    lease_unref(&old);
     asker_done(&a);
     asker_done(&b);
     asker_done(&c);
+    asker_done(&d);
+    asker_done(&e);
+}
+
+/* One agent asks for more hosts than there may be questions: it is refused some, another agent none. */
+static void test_many_questions(void **state)
+{
+    (void)state;
+    enum { SHARE = 6144 }; /* three quarters of 8192 */
+    static struct asker many[SHARE], last, other;
+    char name[32];
+    drop_keeper(); /* all of them wait for the next one */
+    for (int i = 0; i < SHARE; i++) {
+        snprintf(name, sizeof name, "h%d.wild.test", i);
+        assert_null(get(&many[i], (struct question) { .host = name }));
+        assert_int_equal(many[i].calls, 0);
+    }
+    get(&last, (struct question) { .host = "last.wild.test" });
+    assert_int_equal(last.calls, 1);
+    assert_int_equal(last.end, END_RATE_LIMITED);
+    assert_string_equal(last.why, "too many questions of this agent wait for the keeper");
+    get(&other, (struct question) { .host = "last.wild.test", .agent = f.other });
+    assert_int_equal(other.calls, 0);
+    /* Control: once they are over, the same question waits too. */
+    advance(30000);
+    for (int i = 0; i < SHARE; i++)
+        assert_int_equal(many[i].end, END_CREDENTIAL_UNAVAILABLE);
+    last = (struct asker) { 0 };
+    get(&last, (struct question) { .host = "last.wild.test" });
+    assert_int_equal(last.calls, 0);
+    asker_done(&last);
+    asker_done(&other);
 }
 
 static void test_expiry(void **state)
@@ -976,6 +1021,7 @@ int main(void)
         TEST(test_scope),
         TEST(test_scope_refused),
         TEST(test_rejected),
+        TEST(test_many_questions),
         TEST(test_expiry),
         TEST(test_idle),
         TEST(test_gone),
