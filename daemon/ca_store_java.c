@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SAID_MAX = 16 * 1024 * 1024 };
+enum { SAID_MAX = 16 * 1024 * 1024, OURS_MAX = 16 };
 
 struct store {
     const struct ca_cert *cert;
@@ -33,8 +33,33 @@ static int keytool(const struct store *s, const char *command, const char *const
     return status ? -1 : 0;
 }
 
-/* 2: there, under our alias; 1: under another one, *ret_alias (the caller frees it); 0: not there; -1: cannot tell. */
-static int look(const struct store *s, char **ret_alias, struct err *err)
+/* The aliases of our certificate. Ours hold its label: our own, and those that the system's hook makes of its file. */
+struct aliases {
+    char *ours[OURS_MAX], *other; /* other: the first of somebody else's, or NULL */
+    size_t n;
+};
+
+static void aliases_done(struct aliases *a)
+{
+    while (a->n)
+        free(a->ours[--a->n]);
+    free(a->other);
+}
+
+static int add_alias(const struct store *s, struct str alias, struct aliases *a, struct err *err)
+{
+    bool ours = str_find(alias, str_c(s->cert->label)) >= 0;
+    if (ours && a->n == OURS_MAX)
+        return err_set(err, "%s: expected at most %d entries of %s, got more: remove them by hand", s->file, OURS_MAX,
+                       s->cert->label);
+    if (ours)
+        a->ours[a->n++] = z_of(alias);
+    else if (!a->other)
+        a->other = z_of(alias);
+    return 0;
+}
+
+static int look(const struct store *s, struct aliases *ret, struct err *err)
 {
     static const char *const words[] = { "-rfc", NULL };
     static const struct str head = STR("Alias name: ");
@@ -49,47 +74,72 @@ static int look(const struct store *s, char **ret_alias, struct err *err)
         ptrdiff_t next = str_find(rest, head), line = str_find_char(rest, '\n');
         struct str entry = next < 0 ? rest : str_sub(rest, 0, (size_t)next);
         struct str alias = line < 0 ? STR_NONE : str_trim(str_sub(rest, 0, (size_t)line));
-        if (!ca_store_has(entry, s->cert->pem))
-            continue;
-        r = str_eq(alias, str_c(s->cert->label)) ? 2 : 1;
-        if (r == 1)
-            *ret_alias = z_of(alias);
+        if (ca_store_has(entry, s->cert->pem))
+            r = add_alias(s, alias, ret, err);
     }
     buf_done(&said);
     return r;
 }
 
-static bool may_write(const struct store *s, struct err *err)
+static int may_write(const struct store *s, struct err *err)
 {
     if (access(s->file, W_OK) == 0)
-        return true;
-    err_set_errno(err,
-                  "%s: expected to be allowed to write it; run it as its owner, or name the other stores with --store",
-                  s->file);
-    return false;
+        return 0;
+    return err_set_errno(
+        err, "%s: expected to be allowed to write it; run it as its owner, or name the other stores with --store",
+        s->file);
+}
+
+/* The same where only the end matters. */
+static int change(const struct store *s, const char *command, const char *const *words, struct err *err)
+{
+    struct buf said;
+    buf_init(&said, SAID_MAX);
+    int r = may_write(s, err) ? -1 : keytool(s, command, words, &said, err);
+    buf_done(&said);
+    return r;
+}
+
+static int install(const struct store *s, const struct aliases *a, struct err *err)
+{
+    const char *const add[] = { "-noprompt", "-alias", s->cert->label, NULL };
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->ours[i], s->cert->label) == 0) {
+            ca_store_say("java", "already there: %s", s->file);
+            return 0;
+        }
+    if (a->n || a->other) {
+        ca_store_say("java", "already there: %s, %s as %s", s->file,
+                     a->n ? "where the system's store puts it," : "put there by somebody else",
+                     a->n ? a->ours[0] : a->other);
+        return 0;
+    }
+    if (change(s, "-importcert", add, err))
+        return -1;
+    ca_store_say("java", "installed: %s", s->file);
+    return 0;
+}
+
+static int uninstall(const struct store *s, const struct aliases *a, struct err *err)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (change(s, "-delete", (const char *const[]) { "-alias", a->ours[i], NULL }, err))
+            return -1;
+    if (a->n || !a->other)
+        ca_store_say("java", "%s: %s", a->n ? "removed" : "not there", s->file);
+    if (a->other)
+        ca_store_say("java", "left there: %s, put there by somebody else as %s", s->file, a->other);
+    return 0;
 }
 
 static enum ca_store_end one(const struct store *s, bool want, struct err *err)
 {
-    const char *const add[] = { "-noprompt", "-alias", s->cert->label, NULL };
-    const char *const drop[] = { "-alias", s->cert->label, NULL };
-    char *alias = NULL;
-    struct buf said;
-    buf_init(&said, SAID_MAX);
-    int there = look(s, &alias, err);
-    bool failed = there < 0;
-    if (there == 1)
-        ca_store_say("java", "%s: %s, %s as %s", want ? "already there" : "left there", s->file,
-                     strstr(alias, s->cert->label) ? "where the system's store puts it," : "put there by somebody else",
-                     alias);
-    else if (there >= 0 && want == (there == 2))
-        ca_store_say("java", "%s: %s", want ? "already there" : "not there", s->file);
-    else if (there >= 0 && !(failed = !may_write(s, err) ||
-                                      keytool(s, want ? "-importcert" : "-delete", want ? add : drop, &said, err)))
-        ca_store_say("java", "%s: %s", want ? "installed" : "removed", s->file);
-    buf_done(&said);
-    free(alias);
-    return failed ? CA_STORE_FAILED : CA_STORE_OK;
+    struct aliases a = { .n = 0 };
+    int r = look(s, &a, err);
+    if (r == 0)
+        r = want ? install(s, &a, err) : uninstall(s, &a, err);
+    aliases_done(&a);
+    return r ? CA_STORE_FAILED : CA_STORE_OK;
 }
 
 /* The cacerts of a Java home, without links; NULL: it has none. */
@@ -119,19 +169,28 @@ static char *home_of(const char *tool)
     return z;
 }
 
+/* To root every file is open: another user's program must not run as root, nor root write where that user has put a
+ * file. */
+static bool is_safe(const struct store *s, struct err *err)
+{
+    return geteuid() != 0 || (tool_is_roots(s->keytool, err) == 0 && tool_is_roots(s->file, err) == 0);
+}
+
 enum ca_store_end ca_store_java(const struct ca_cert *cert, bool want, struct err *err)
 {
     const char *set = getenv("JAVA_HOME");
     char *found = tool_find("keytool"), *home = set && set[0] == '/' ? z_of(str_c(set)) : home_of(found ? found : "");
     char *own = z_printf("%s/bin/keytool", home);
-    struct store s = { cert, access(own, X_OK) == 0 ? own : found, home[0] ? cacerts_of(home) : NULL };
+    const char *chosen = access(own, X_OK) == 0 ? own : found;
+    struct store s = { cert, chosen ? realpath(chosen, NULL) : NULL, home[0] ? cacerts_of(home) : NULL };
     enum ca_store_end end = CA_STORE_ABSENT;
     if (!s.keytool)
         err_set(err, "keytool is not here: install a Java runtime, or set JAVA_HOME");
     else if (!s.file)
         err_set(err, "%s has no lib/security/cacerts: set JAVA_HOME", home[0] ? home : s.keytool);
     else
-        end = one(&s, want, err);
+        end = is_safe(&s, err) ? one(&s, want, err) : CA_STORE_FAILED;
+    free(s.keytool);
     free(s.file);
     free(own);
     free(home);

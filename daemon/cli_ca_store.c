@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `outgate ca install` and `ca uninstall`: the certificate into the stores of this machine, and out of them. Java comes
- * after the system, whose hook may have filled its store, and goes before it. */
+ * after the system both times: the system's hook fills and empties its store, and what it left is ours to remove. */
 #include "ca/root.h"
 #include "daemon/ca_store.h"
 #include "daemon/cli.h"
@@ -87,8 +87,7 @@ static int all_stores(const struct cli *cli, const struct ca_cert *cert, bool in
     int r = wanted(cli, command, &want), status = CLI_OK;
     if (r)
         return r;
-    for (size_t k = 0; k < STORES; k++) {
-        size_t i = install ? k : STORES - 1 - k;
+    for (size_t i = 0; i < STORES; i++) {
         struct err err = { "" };
         if (!(want & 1U << i))
             continue;
