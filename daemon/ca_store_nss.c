@@ -48,19 +48,20 @@ static int change(const struct db *d, const char *const *words, struct str input
     return status ? -1 : 0;
 }
 
-/* Is the entry of that nickname our certificate? */
-static bool is_cert(const struct db *d, const char *nickname)
+/* Is the entry of that nickname our certificate? 1, 0, or -1: certutil cannot tell. */
+static int is_cert(const struct db *d, const char *nickname, struct err *err)
 {
     const char *const words[] = { "-L", "-a", "-n", nickname, NULL };
     struct buf said;
     buf_init(&said, SAID_MAX);
-    bool same = certutil(d, words, STR(""), &said, NULL) == 0 && ca_store_has(buf_str(&said), d->cert->pem);
+    int r = certutil(d, words, STR(""), &said, err) ? -1 : ca_store_has(buf_str(&said), d->cert->pem);
     buf_done(&said);
-    return same;
+    return r;
 }
 
-/* The nickname of a line of certutil's list, "NAME      CT,C,C"; STR_NONE: a line of its head. */
-static struct str nickname_of(struct str line)
+/* The nickname of a line of certutil's list, "NAME      CT,C,C"; STR_NONE: a line of its head. *ret_servers: what is
+ * said of TLS servers, the first of its flags, has the C of a CA that is trusted for them. */
+static struct str nickname_of(struct str line, bool *ret_servers)
 {
     line = str_trim(line);
     ptrdiff_t space = str_rfind_char(line, ' ');
@@ -70,11 +71,13 @@ static struct str nickname_of(struct str line)
     ptrdiff_t comma = str_find_char(trust, ',');
     if (comma < 0 || str_find_char(str_from(trust, (size_t)comma + 1), ',') < 0)
         return STR_NONE;
+    *ret_servers = str_find_char(str_sub(trust, 0, (size_t)comma), 'C') >= 0;
     return str_trim(str_sub(line, 0, (size_t)space));
 }
 
 struct names {
     char *v[NAMES_MAX];
+    bool servers[NAMES_MAX]; /* trusted for TLS servers */
     size_t n;
 };
 
@@ -93,11 +96,12 @@ static int names_of(const struct db *d, struct names *ret, struct err *err)
     buf_init(&said, SAID_MAX);
     int status = certutil(d, words, STR(""), &said, err);
     for (text = buf_str(&said); status == 0 && str_split(&text, '\n', &line);) {
-        struct str name = nickname_of(line);
+        bool servers = false;
+        struct str name = nickname_of(line, &servers);
         if (name.n && ret->n == NAMES_MAX)
             status = err_set(err, "%s: expected at most %d certificates, got more", d->folder, NAMES_MAX);
         else if (name.n)
-            ret->v[ret->n++] = z_of(name);
+            ret->servers[ret->n] = servers, ret->v[ret->n++] = z_of(name);
     }
     buf_done(&said);
     if (status)
@@ -105,24 +109,37 @@ static int names_of(const struct db *d, struct names *ret, struct err *err)
     return status ? -1 : 0;
 }
 
+/* There, under a name: being there is not yet being trusted. */
+static int install_known(const struct db *d, const char *as, bool servers, struct err *err)
+{
+    const char *const trust[] = { "-M", "-tC,,", "-n", d->cert->label, NULL };
+    bool ours = strcmp(as, d->cert->label) == 0;
+    if (!servers && !ours)
+        return err_set(err,
+                       "%s: somebody else put the certificate there as \"%s\", and it is not trusted for TLS servers: "
+                       "trust it with certutil -M -d sql:%s -n \"%s\" -t C,, or remove it, and try again",
+                       d->folder, as, d->folder, as);
+    if (!servers && change(d, trust, STR(""), err))
+        return -1;
+    ca_store_say("nss", "%s: %s%s%s", servers ? "already there" : "there, and trusted again", d->folder,
+                 ours ? "" : ", put there by somebody else as ", ours ? "" : as);
+    return 0;
+}
+
 static enum ca_store_end install_one(const struct db *d, struct err *err)
 {
     const char *const add[] = { "-A", "-a", "-tC,,", "-n", d->cert->label, NULL };
     struct names names;
-    const char *as = NULL;
     if (names_of(d, &names, err))
         return CA_STORE_FAILED;
-    for (size_t i = 0; i < names.n && !as; i++)
-        if (is_cert(d, names.v[i]))
-            as = names.v[i];
-    bool ours = as && strcmp(as, d->cert->label) == 0, failed = !as && change(d, add, d->cert->pem, err);
-    if (as)
-        ca_store_say("nss", "already there: %s%s%s", d->folder, ours ? "" : ", put there by somebody else as ",
-                     ours ? "" : as);
-    else if (!failed)
+    size_t i = 0;
+    while (i < names.n && is_cert(d, names.v[i], NULL) != 1)
+        i++;
+    int r = i < names.n ? install_known(d, names.v[i], names.servers[i], err) : change(d, add, d->cert->pem, err);
+    if (r == 0 && i == names.n)
         ca_store_say("nss", "installed: %s", d->folder);
     names_done(&names);
-    return failed ? CA_STORE_FAILED : CA_STORE_OK;
+    return r ? CA_STORE_FAILED : CA_STORE_OK;
 }
 
 /* --- $HOME/.pki/nssdb --- */
@@ -134,15 +151,29 @@ static void remove_in(const char *folder, const char *name)
     free(path);
 }
 
+/* Certificates or keys, of whomever? What cannot be listed may hold some. */
+static bool holds_some(const struct db *d)
+{
+    static const char *const keys[] = { "-K", NULL };
+    struct names names = { .n = 0 };
+    struct buf said;
+    buf_init(&said, SAID_MAX);
+    bool some = names_of(d, &names, NULL) || names.n;
+    names_done(&names);
+    /* certutil calls it a failure that there are none */
+    some = some || certutil(d, keys, STR(""), &said, NULL) < 0 || str_find(buf_str(&said), STR("no keys found")) < 0;
+    buf_done(&said);
+    return some;
+}
+
 /* Takes away a database that we made and that holds nothing, and the folder above where the mark says so. */
 static void unmake(const struct db *d)
 {
     static const char *const files[] = { "cert9.db", "key4.db", "pkcs11.txt", MARK };
     char *path = z_printf("%s/" MARK, d->folder);
     struct buf mark;
-    struct names names = { .n = 0 };
     buf_init(&mark, sizeof MADE_ABOVE);
-    if (file_read(path, &mark, NULL) == 0 && names_of(d, &names, NULL) == 0 && names.n == 0) {
+    if (file_read(path, &mark, NULL) == 0 && !holds_some(d)) {
         for (size_t i = 0; i < sizeof files / sizeof *files; i++)
             remove_in(d->folder, files[i]);
         char *above = z_of(str_sub(str_c(d->folder), 0, strlen(d->folder) - strlen("/nssdb")));
@@ -150,7 +181,6 @@ static void unmake(const struct db *d)
             rmdir(above); /* neither of them when something else is there */
         free(above);
     }
-    names_done(&names);
     buf_done(&mark);
     free(path);
 }
@@ -175,8 +205,15 @@ static int make(const struct db *d, const char *home, struct err *err)
 static enum ca_store_end uninstall_one(const struct db *d, struct err *err)
 {
     const char *const drop[] = { "-D", "-n", d->cert->label, NULL };
-    bool there = is_cert(d, d->cert->label);
-    if (there && change(d, drop, STR(""), err))
+    struct names names;
+    if (names_of(d, &names, err))
+        return CA_STORE_FAILED;
+    int there = 0;
+    for (size_t i = 0; i < names.n && !there; i++)
+        if (strcmp(names.v[i], d->cert->label) == 0)
+            there = is_cert(d, d->cert->label, err);
+    names_done(&names);
+    if (there < 0 || (there && change(d, drop, STR(""), err)))
         return CA_STORE_FAILED;
     unmake(d);
     ca_store_say("nss", "%s: %s", there ? "removed" : "not there", d->folder);
@@ -191,9 +228,49 @@ static bool has_db(const char *folder)
     return there;
 }
 
+/* A folder of ours that nobody else can change; *ret_there says false where there is nothing. 0 or -1. */
+static int folder_is_ours(const char *path, bool *ret_there, struct err *err)
+{
+    struct stat st;
+    *ret_there = lstat(path, &st) == 0;
+    if (!*ret_there)
+        return errno == ENOENT ? 0 : err_set_errno(err, "%s", path);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, "%s: expected a folder, got a link or a file", path);
+    if (st.st_uid != geteuid())
+        return err_set(err, "%s belongs to another user (uid %u): expected a folder of uid %u's", path,
+                       (unsigned)st.st_uid, (unsigned)geteuid());
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(err, "%s can be written by others (mode %04o): take that from them with chmod go-w", path,
+                       st.st_mode & 07777);
+    return 0;
+}
+
+/* All folders on the way from HOME down to that of a database, as far as they are there. */
+static int way_is_ours(const char *home, const char *folder, struct err *err)
+{
+    char *way = z_of(str_c(folder));
+    bool there = true;
+    int r = 0;
+    for (char *p = way + strlen(home) + 1; r == 0 && there; p++) {
+        char c = *p;
+        if (c != '/' && c)
+            continue;
+        *p = '\0';
+        r = folder_is_ours(way, &there, err);
+        *p = c;
+        if (!c)
+            break;
+    }
+    free(way);
+    return r;
+}
+
 static enum ca_store_end one(const struct ca_cert *cert, bool want, char *tool, const char *folder, const char *make_in,
                              struct err *err)
 {
+    if (way_is_ours(make_in, folder, err))
+        return CA_STORE_FAILED;
     struct db d = { .cert = cert, .tool = tool, .folder = z_of(str_c(folder)), .name = z_printf("sql:%s", folder) };
     enum ca_store_end end = CA_STORE_OK;
     if (!has_db(folder) && !want)
@@ -209,16 +286,21 @@ static enum ca_store_end one(const struct ca_cert *cert, bool want, char *tool, 
 
 /* The user's own: files of root's in somebody's home would lock that user out of the database, and a link there could
  * lead root anywhere. */
-static bool home_is_ours(const char *home, struct err *err)
+static enum ca_store_end check_home(const char *home, struct err *err)
 {
     struct stat st;
     if (!home || home[0] != '/' || stat(home, &st))
         err_set(err, "HOME: expected the path of a folder, got %s", home ? "something else" : "nothing");
     else if (st.st_uid != geteuid())
         err_set(err, "%s belongs to another user: run this as that user", home);
-    else
-        return true;
-    return false;
+    else if (!(st.st_mode & (S_IWGRP | S_IWOTH)))
+        return CA_STORE_OK;
+    else {
+        err_set(err, "HOME: %s can be written by others (mode %04o): take that from them with chmod go-w", home,
+                st.st_mode & 07777);
+        return CA_STORE_FAILED;
+    }
+    return CA_STORE_ABSENT;
 }
 
 enum ca_store_end ca_store_nss(const struct ca_cert *cert, bool want, struct err *err)
@@ -227,12 +309,13 @@ enum ca_store_end ca_store_nss(const struct ca_cert *cert, bool want, struct err
     char *tool = tool_find("certutil");
     if (!tool)
         err_set(err, "certutil is not here: install the package libnss3-tools");
-    if (!tool || !home_is_ours(home, err)) {
+    enum ca_store_end end = tool ? check_home(home, err) : CA_STORE_ABSENT;
+    if (end != CA_STORE_OK) {
         free(tool);
-        return CA_STORE_ABSENT;
+        return end;
     }
     char *main_db = z_printf("%s/.pki/nssdb", home), *pattern = z_printf("%s/.mozilla/firefox/*/cert9.db", home);
-    enum ca_store_end end = one(cert, want, tool, main_db, home, err);
+    end = one(cert, want, tool, main_db, home, err);
     glob_t found = { 0 };
     if (glob(pattern, 0, NULL, &found) == 0)
         for (size_t i = 0; i < found.gl_pathc && end == CA_STORE_OK; i++) {

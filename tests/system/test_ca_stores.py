@@ -86,9 +86,103 @@ def test_nss_of_others():
         for db in dbs:
             assert nss_list(db) == [("Some Body, Inc", "P,,")], nss_list(db)
         out(certutil, "-A", "-d", "sql:" + dbs[0], "-n", "by hand", "-t", "p,,", "-i", f.path("home", "state", "trust", "ca.pem"))
+        r = ca(f, "install", "nss")  # there, but not trusted
+        assert r.returncode == UNREADABLE and 'as "by hand", and it is not trusted for TLS servers' in r.err and ("by hand", "p,,") in nss_list(dbs[0]), (r.out, r.err)
+        out(certutil, "-M", "-d", "sql:" + dbs[0], "-n", "by hand", "-t", "C,,")
         r = ca(f, "install", "nss")
         assert r.returncode == OK and "put there by somebody else as by hand" in r.out, (r.out, r.err)
-        assert ca(f, "uninstall", "nss").returncode == OK and ("by hand", "p,,") in nss_list(dbs[0]), nss_list(dbs[0])
+        assert ca(f, "uninstall", "nss").returncode == OK and ("by hand", "C,,") in nss_list(dbs[0]), nss_list(dbs[0])
+
+
+def test_nss_distrusted():
+    """Ours without the trust that it was given gets it again."""
+    certutil = tool("certutil")
+    with Folder() as f:
+        os.mkdir(f.path("user"))
+        db = f.path("user", ".pki", "nssdb")
+        assert ca(f, "install", "nss").returncode == OK
+        (name, _), = nss_list(db)
+        for trust in (",,", "p,C,", "c,,"):
+            out(certutil, "-M", "-d", "sql:" + db, "-n", name, "-t", trust)
+            assert "C" not in nss_list(db)[0][1].split(",")[0], nss_list(db)
+            r = ca(f, "install", "nss")
+            assert r.returncode == OK and f"nss: there, and trusted again: {db}\n" in r.out and nss_list(db) == [(name, "C,,")], (r.out, r.err, nss_list(db))
+
+
+def test_nss_broken():
+    """A database that cannot be read is not one that does not hold the certificate."""
+    tool("certutil")
+    with Folder() as f:
+        os.mkdir(f.path("user"))
+        assert ca(f, "install", "nss").returncode == OK
+        with open(f.path("user", ".pki", "nssdb", "cert9.db"), "wb") as broken:
+            broken.write(b"no database\n" * 1000)
+        r = ca(f, "uninstall", "nss")
+        assert r.returncode == UNREADABLE and "certutil -L ended with" in r.err and "not there" not in r.out, (r.out, r.err)
+
+
+def test_nss_with_a_key():
+    """A database that was made here and got somebody's private key stays; the same without the key goes."""
+    certutil = tool("certutil")
+    with Folder() as f:
+        os.mkdir(f.path("user"))
+        db = f.path("user", ".pki", "nssdb")
+        assert ca(f, "install", "nss").returncode == OK
+        with open(f.path("noise"), "wb") as noise:
+            noise.write(os.urandom(2048))
+        out(certutil, "-G", "-d", "sql:" + db, "-k", "ec", "-q", "nistp256", "-z", f.path("noise"))
+        keys = lambda: re.findall(r"<.*?> +ec +([0-9a-f]+)", out(certutil, "-K", "-d", "sql:" + db))  # noqa: E731
+        key, = keys()
+        assert ca(f, "uninstall", "nss").returncode == OK and keys() == [key] and not nss_list(db)
+        out(certutil, "-F", "-d", "sql:" + db, "-k", key)
+        assert ca(f, "uninstall", "nss").returncode == OK and not os.path.exists(f.path("user", ".pki"))
+
+
+def test_nss_in_a_home_of_many():
+    """No folder on the way to a database is a link, another user's or open to others' changes: certutil is not run there."""
+    certutil = tool("certutil")
+    with Folder() as f:
+        home, profile = f.path("user"), os.path.join(".mozilla", "firefox", "abc.default")
+        os.makedirs(os.path.join(home, profile))
+        out(certutil, "-N", "-d", "sql:" + os.path.join(home, profile), "--empty-password")
+        assert ca(f, "install", "nss").returncode == OK  # the control: as made
+        entries = nss_list(os.path.join(home, profile))
+
+        def refused(word, at):
+            for verb in ("install", "uninstall"):
+                r = ca(f, verb, "nss")
+                assert r.returncode == UNREADABLE and word in r.err and f"{at}" in r.err, (verb, at, r.out, r.err)
+            assert nss_list(os.path.join(home, profile)) == entries
+
+        for part in ("", ".pki", ".pki/nssdb", ".mozilla", ".mozilla/firefox", profile):
+            at = os.path.join(home, part).rstrip("/")
+            for bit in (0o020, 0o002):
+                mode = os.stat(at).st_mode & 0o7777
+                os.chmod(at, mode | bit)
+                if part.startswith(".mozilla"):  # the first database comes before
+                    r = ca(f, "install", "nss")
+                    assert r.returncode == UNREADABLE and "can be written by others" in r.err and f"{at} " in r.err, (r.out, r.err)
+                else:
+                    refused("can be written by others", at)
+                os.chmod(at, mode)
+        for part in (".pki", ".pki/nssdb"):
+            at = os.path.join(home, part)
+            os.rename(at, f.path("elsewhere"))
+            os.symlink(f.path("elsewhere"), at)
+            refused("expected a folder, got a link", at)
+            os.unlink(at)
+            os.rename(f.path("elsewhere"), at)
+            if os.geteuid() == 0:
+                os.chown(at, 65534, -1)
+                refused("belongs to another user", at)
+                os.chown(at, 0, -1)
+        os.rename(os.path.join(home, profile), f.path("elsewhere"))
+        os.symlink(f.path("elsewhere"), os.path.join(home, profile))
+        r = ca(f, "uninstall", "nss")
+        assert r.returncode == UNREADABLE and "expected a folder, got a link" in r.err and nss_list(f.path("elsewhere")) == entries, (r.out, r.err)
+        os.unlink(os.path.join(home, profile))
+        os.rename(f.path("elsewhere"), os.path.join(home, profile))
+        assert ca(f, "uninstall", "nss").returncode == OK and not nss_list(os.path.join(home, profile))
 
 
 def test_nss_that_cannot_be():
@@ -140,6 +234,62 @@ def test_java():
             broken.write("no key store\n")
         r = ca(f, "install", "java", JAVA_HOME=home)
         assert r.returncode == UNREADABLE and "keytool -list ended with" in r.err and store in r.err, r.err
+
+
+def test_java_of_the_systems_hook():
+    """Its entry and ours: all that bear our name go, wherever they stand in the list."""
+    full()
+    keytool = tool("keytool")
+    with Folder() as f:
+        home, pem = f.path("jvm"), f.path("home", "state", "trust", "ca.pem")
+        store = os.path.join(home, "lib", "security", "cacerts")
+        os.makedirs(os.path.dirname(store))
+        words = ["-keystore", store, "-storepass", "changeit"]
+        out(keytool, "-importcert", "-noprompt", "-alias", "somebody", "-file", stranger(f, "stranger.pem"), *words)
+        aliases = lambda: sorted(re.findall(r"^([^,\n]+), .*trustedCertEntry", out(keytool, "-list", *words, env={**os.environ, "LC_ALL": "C"}), re.M))  # noqa: E731
+        assert ca(f, "install", "java", JAVA_HOME=home).returncode == OK
+        ours = aliases()[0]
+        for alias in (f"debian:{ours}.pem", "by hand"):
+            out(keytool, "-importcert", "-noprompt", "-alias", alias, "-file", pem, *words)
+        out(keytool, "-importcert", "-noprompt", "-alias", f"x{ours}", "-file", stranger(f, "stranger2.pem"), *words)  # our name, not our certificate
+        assert len(aliases()) == 5, aliases()
+        r = ca(f, "uninstall", "java", JAVA_HOME=home)
+        assert r.returncode == OK and r.out == f"java: removed: {store}\njava: left there: {store}, put there by somebody else as by hand\n", (r.out, r.err)
+        assert aliases() == ["by hand", "somebody", f"x{ours}"], aliases()
+
+
+def test_java_of_another_user():
+    """Root runs no program of a user's JAVA_HOME, and writes nothing there; the same in a folder of root's is run."""
+    if os.geteuid():
+        raise Skip("needs root")
+    with Folder() as f:
+        home, ran = f.path("jvm"), f.path("ran")
+        for name, text in (("bin/keytool", f"#!/bin/sh\nenv >{ran}\necho hello; exit 7\n"), ("lib/security/cacerts", "")):
+            os.makedirs(os.path.dirname(os.path.join(home, name)))
+            with open(os.path.join(home, name), "w") as made:
+                made.write(text)
+        os.chmod(os.path.join(home, "bin", "keytool"), 0o755)
+        for part in ("bin", "bin/keytool", "lib/security", "lib/security/cacerts", "."):
+            at = os.path.join(home, part)
+            mode = os.stat(at).st_mode & 0o7777
+            for change, undo, word in ((lambda: os.chown(at, 65534, 0), lambda: os.chown(at, 0, 0), "run this as that user"),
+                                       (lambda: os.chmod(at, mode | 0o020), lambda: os.chmod(at, mode), "by others than root"),
+                                       (lambda: os.chmod(at, mode | 0o002), lambda: os.chmod(at, mode), "by others than root")):
+                change()
+                r = ca(f, "uninstall", "java", JAVA_HOME=home)
+                assert r.returncode == UNREADABLE and word in r.err and not os.path.exists(ran), (part, r.out, r.err)
+                undo()
+        os.mkdir(f.path("user"))
+        os.chown(f.path("user"), 65534, 65534)
+        r = ca(f, "uninstall", "java", JAVA_HOME=home, LD_PRELOAD="", BASH_ENV="/x", TMPDIR=f.path("user"), PATH=f.path("user") + ":" + TOOLS)
+        assert r.returncode == UNREADABLE and "keytool -list ended with 7: hello" in r.err, r.err
+        got = dict(line.split("=", 1) for line in open(ran).read().splitlines())
+        got = {k: got[k] for k in got if k not in ("PWD", "_", "OLDPWD", "SHLVL")}  # the shell's own
+        assert got == {"PATH": ":".join(f"{p}/{b}" for p in ("/usr/local", "/usr", "") for b in ("sbin", "bin")), "LC_ALL": "C", "JAVA_HOME": home}, got
+        with open(os.path.join(home, "bin", "keytool"), "w") as broken:
+            broken.write("#!/nowhere/at/all\n")
+        r = ca(f, "uninstall", "java", JAVA_HOME=home)
+        assert r.returncode == UNREADABLE and "ended with 127: cannot be run: No such file" in r.err, r.err
 
 
 # ---------------------------------------------------------------- the system
@@ -231,11 +381,14 @@ def test_no_tools():
     """What is missing is named, with the package that has it."""
     with Folder() as f:
         os.mkdir(f.path("user"))
-        r = ca(f, "install", "nss", PATH=f.dir)
-        if not os.path.exists("/usr/sbin/certutil"):
-            assert r.returncode == UNREADABLE and "libnss3-tools" in r.err, r.err
-        r = ca(f, "install", "java", PATH=f.dir, JAVA_HOME=f.dir)
-        assert r.returncode == UNREADABLE and "keytool" in r.err, r.err
+        if os.geteuid():  # root's tools are the system's, whatever PATH says
+            r = ca(f, "install", "nss", PATH=f.dir)
+            if not os.path.exists("/usr/sbin/certutil"):
+                assert r.returncode == UNREADABLE and "libnss3-tools" in r.err, r.err
+            r = ca(f, "install", "java", PATH=f.dir, JAVA_HOME=f.dir)
+            assert r.returncode == UNREADABLE and "keytool" in r.err, r.err
+        r = ca(f, "install", "java", JAVA_HOME=f.dir)
+        assert r.returncode == UNREADABLE and ("keytool" in r.err or "set JAVA_HOME" in r.err), r.err
         for args, status, word in ((["--store", "frob"], USAGE, "system, nss, java"), (["--store", "nss,"], USAGE, "got ''"), (["--store"], USAGE, "needs a value")):
             r = sh("ca", "install", "-c", f.file, *args)
             assert r.returncode == status and word in r.err, (args, r.err)
