@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-int cli_ca_read(const struct cli *cli, struct buf *out)
+int cli_ca_read(const struct cli *cli, const char *absent, struct buf *out)
 {
     struct gather g;
     struct err err;
@@ -22,8 +22,8 @@ int cli_ca_read(const struct cli *cli, struct buf *out)
     if (r == 0) {
         char *path = z_printf("%.*s/trust/ca.pem", STR_ARG(g.config->state_dir));
         if (access(path, F_OK) && errno == ENOENT)
-            r = cli_fail(CLI_UNREADABLE, "%s does not exist: run `outgate init DIR` and set state_dir to DIR/state",
-                         path);
+            r = cli_fail(CLI_UNREADABLE, "%s does not exist: %s", path,
+                         absent ? absent : "run `outgate init DIR` and set state_dir to DIR/state");
         else if (file_read(path, out, &err))
             r = cli_fail(CLI_UNREADABLE, "%s", err.text);
         free(path);
@@ -45,7 +45,7 @@ int cli_ca_export(const struct cli *cli)
         return cli_fail(CLI_USAGE, "ca export: %s is not text: send it to a file", name);
     buf_init(&pem, 65536);
     buf_init(&out, 65536);
-    int r = cli_ca_read(cli, &pem);
+    int r = cli_ca_read(cli, NULL, &pem);
     if (r == 0 && (root_load_cert(buf_str(&pem), &cert, &err) || root_put_cert_as(format, cert, &out, &err)))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0)
@@ -62,7 +62,7 @@ int cli_ca_show(const struct cli *cli)
     struct err err;
     X509 *cert = NULL;
     buf_init(&pem, 65536);
-    int r = cli_ca_read(cli, &pem);
+    int r = cli_ca_read(cli, NULL, &pem);
     if (r == 0 && root_load_cert(buf_str(&pem), &cert, &err))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0) {

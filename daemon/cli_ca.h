@@ -7,7 +7,8 @@
 #include "base/buf.h"
 #include "daemon/cli.h"
 
-/* The certificate of the configuration's CA, from trust/, which everyone may read. 0 or the exit status, printed. */
-int cli_ca_read(const struct cli *cli, struct buf *out);
+/* The certificate of the configuration's CA, from trust/, which everyone may read. absent: what to do where there is no
+ * such file; NULL: make a CA. 0 or the exit status, printed. */
+int cli_ca_read(const struct cli *cli, const char *absent, struct buf *out);
 
 #endif

@@ -104,6 +104,13 @@ static int all_stores(const struct cli *cli, const struct ca_cert *cert, bool in
     return status;
 }
 
+/* A new CA would have another name, and the old one would stay. */
+static const char by_hand[] =
+    "set state_dir to the folder that holds the CA; if that is gone, remove by hand what is named outgate-ca-*: "
+    "/usr/local/share/ca-certificates/outgate-ca-*.crt (then update-ca-certificates --fresh), in NSS databases "
+    "(certutil "
+    "-L, -D) and in Java's cacerts (keytool -list, -delete)";
+
 static int in_stores(const struct cli *cli, bool install)
 {
     struct buf pem, canonical;
@@ -111,7 +118,7 @@ static int in_stores(const struct cli *cli, bool install)
     X509 *cert = NULL;
     buf_init(&pem, 65536);
     buf_init(&canonical, 65536);
-    int r = cli_ca_read(cli, &pem);
+    int r = cli_ca_read(cli, install ? NULL : by_hand, &pem);
     if (r == 0 && (root_load_cert(buf_str(&pem), &cert, &err) || root_put_cert_as(ROOT_PEM, cert, &canonical, &err)))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     if (r == 0) {

@@ -31,12 +31,16 @@ static bool may_stand(enum env_file file, const char *value)
     return value[strcspn(value, files[file].barred)] == '\0';
 }
 
-static int checked(enum env_file file, const char *value, struct err *err)
+/* The value of a variable that can stand in the file; NULL: none, or not, which is said without it: it may hold the
+ * agent's login. */
+static const char *checked(enum env_file file, const struct env_vars *vars, const char *name, struct err *err)
 {
-    if (!value || !may_stand(file, value))
-        return err_set(err, "%s: expected a value without quotes, backslashes and line ends, got %s",
-                       files[file].format, value ? value : "none");
-    return 0;
+    const char *value = env_vars_get(vars, name);
+    if (value && may_stand(file, value))
+        return value;
+    err_set(err, "%s: %s: expected a value without %sline ends, got %s", files[file].format, name,
+            strchr(files[file].barred, '"') ? "quotes, backslashes and " : "", value ? "one with them" : "none");
+    return NULL;
 }
 
 /* One line each, in the words of that file. */
@@ -63,9 +67,10 @@ static void put_proxy(enum env_file file, const char *url, const char *around, s
 
 int env_file_put(enum env_file file, const struct env_vars *vars, struct buf *out, struct err *err)
 {
-    const char *url = env_vars_get(vars, "https_proxy"), *around = env_vars_get(vars, "no_proxy");
-    const char *bundle = env_vars_get(vars, "SSL_CERT_FILE");
-    if (checked(file, url, err) || checked(file, around, err) || checked(file, bundle, err))
+    const char *url = checked(file, vars, "https_proxy", err);
+    const char *around = url ? checked(file, vars, "no_proxy", err) : NULL;
+    const char *bundle = around ? checked(file, vars, "SSL_CERT_FILE", err) : NULL;
+    if (!bundle)
         return -1;
     put_proxy(file, url, around, out);
     put_ca(file, bundle, out);
@@ -117,19 +122,41 @@ static int write_one(int dir, enum env_file file, struct str folder, struct str 
     return r ? err_prefix(err, "state_dir: trust") : 0;
 }
 
+static int trust_open(int state_fd, struct err *err)
+{
+    int dir = openat(state_fd, "trust", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dir < 0 ? err_set_errno(err, "state_dir: trust") : dir;
+}
+
+/* All of them for one name of the folder. */
+static int write_all(int dir, struct str folder, struct str state_dir, struct err *err)
+{
+    int r = 0;
+    for (size_t i = 0; i < ENV_FILES && r == 0; i++)
+        r = write_one(dir, (enum env_file)i, folder, state_dir, err);
+    return r;
+}
+
+int env_files_write_own(int state_fd, struct str state_dir, struct err *err)
+{
+    int dir = trust_open(state_fd, err);
+    if (dir < 0)
+        return -1;
+    char *own = z_printf("%.*s/trust", STR_ARG(state_dir));
+    int r = write_all(dir, str_c(own), state_dir, err);
+    free(own);
+    close(dir);
+    return r;
+}
+
 int env_files_write(int state_fd, const struct config *config, struct err *err)
 {
-    int dir = openat(state_fd, "trust", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), r = 0;
+    int r = env_files_write_own(state_fd, config->state_dir, err), dir = r == 0 ? trust_open(state_fd, err) : -1;
     if (dir < 0)
-        return err_set_errno(err, "state_dir: trust");
-    char *own = z_printf("%.*s/trust", STR_ARG(config->state_dir));
-    for (size_t i = 0; i < ENV_FILES && r == 0; i++) {
-        r = write_one(dir, (enum env_file)i, str_c(own), config->state_dir, err);
-        for (size_t k = 0; k < config->nagents && r == 0; k++)
-            if (config->agents[k].advertise_trust_dir.n)
-                r = write_one(dir, (enum env_file)i, config->agents[k].advertise_trust_dir, config->state_dir, err);
-    }
-    free(own);
+        return -1;
+    for (size_t k = 0; k < config->nagents && r == 0; k++)
+        if (config->agents[k].advertise_trust_dir.n)
+            r = write_all(dir, config->agents[k].advertise_trust_dir, config->state_dir, err);
     close(dir);
     return r;
 }

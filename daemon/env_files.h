@@ -17,7 +17,9 @@ bool env_file_parse(struct str format, enum env_file *ret);
 /* The path of the trust folder's file for an agent to whom that folder (STATE_DIR/trust) is `folder`; the caller frees
  * it. The file holds the path of the bundle, so there is one for each such name of the folder. */
 char *env_file_path(enum env_file file, struct str folder, struct str state_dir);
-/* (Re)writes those files for every agent of a configuration, where they differ. */
+/* (Re)writes those files, where they differ: for agents that know the folder as STATE_DIR/trust, and for every agent of
+ * a configuration. */
+int env_files_write_own(int state_fd, struct str state_dir, struct err *err);
 int env_files_write(int state_fd, const struct config *config, struct err *err);
 
 /* A whole file with what the variables say. -1: a value cannot be written so. */

@@ -4,6 +4,7 @@
  * with a key is a whole one. */
 #include "base/clock.h"
 #include "ca/root.h"
+#include "daemon/env_files.h"
 #include "daemon/files.h"
 #include "daemon/statedir.h"
 #include "daemon/trust.h"
@@ -17,7 +18,8 @@
 #include <unistd.h>
 
 struct initial {
-    int fd; /* state_dir */
+    int fd;          /* state_dir */
+    struct str path; /* its, as the configuration beside it will have it: without links */
     const struct users *u;
     struct err *err;
 };
@@ -118,6 +120,8 @@ static int put_trust(const struct initial *in, struct str ca_pem)
     int r = trust_system_roots(&roots, in->err);
     if (r == 0)
         r = trust_write(in->fd, ca_pem, buf_str(&roots), in->err);
+    if (r == 0)
+        r = env_files_write_own(in->fd, in->path, in->err);
     buf_done(&roots);
     return r;
 }
@@ -169,13 +173,20 @@ int statedir_init(const char *dir, const struct users *u, bool *ret_exists, stru
         close(fd);
         fd = -1;
     }
+    char *real = fd < 0 ? NULL : realpath(path, NULL);
+    if (fd >= 0 && !real) {
+        err_set_errno(err, "%s", path);
+        close(fd);
+        fd = -1;
+    }
     free(path);
     if (fd < 0)
         return -1;
-    struct initial in = { fd, u, err };
+    struct initial in = { fd, str_c(real), u, err };
     int r = fchmod(fd, 0755) ? err_set_errno(err, "state: cannot set its mode") : 0;
     if (r == 0)
         r = put_keys(&in) || put_log_key(&in) || put_audit(&in) || put_ca(&in) ? -1 : 0;
+    free(real);
     close(fd);
     return r;
 }

@@ -377,6 +377,15 @@ def test_system_is_roots():
 # ---------------------------------------------------------------- the command
 
 
+def test_order():
+    """The system's store before Java's, also on the way out: its hook changes that one, and what it leaves is then seen."""
+    tool("update-ca-certificates")
+    with Folder() as f:
+        os.mkdir(f.path("user"))
+        r = ca(f, "uninstall", None, JAVA_HOME=f.path("nowhere"))
+        assert r.returncode == OK and re.findall(r"^(\w+): ", r.out, re.M) == ["system", "nss", "java"], (r.out, r.err)
+
+
 def test_no_tools():
     """What is missing is named, with the package that has it."""
     with Folder() as f:
@@ -393,8 +402,10 @@ def test_no_tools():
             r = sh("ca", "install", "-c", f.file, *args)
             assert r.returncode == status and word in r.err, (args, r.err)
         f.write(state="nowhere")
-        r = sh("ca", "uninstall", "-c", f.file)
+        r = sh("ca", "install", "-c", f.file)
         assert r.returncode == UNREADABLE and "outgate init" in r.err, r.err
+        r = sh("ca", "uninstall", "-c", f.file)  # a new CA would not take the old one out
+        assert r.returncode == UNREADABLE and "outgate init" not in r.err and "remove by hand what is named outgate-ca-*" in r.err, r.err
 
 
 if __name__ == "__main__":

@@ -251,6 +251,16 @@ def test_env():
         assert r.returncode == NO and json.loads(r.out)["code"] == "placeholder_wrong_slot", r.out
 
 
+def test_help_and_completion_know_the_options():
+    help_line, = [line for line in sh("--help").out.splitlines() if "print the variables that run sets" in line]
+    assert all(word in help_line for word in ("sh", "docker", "json", "wgetrc", "apt")), help_line
+    if not shutil.which("bash"):
+        raise Skip("bash is not installed")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "outgate.bash-completion")
+    r = subprocess.run(["bash", "-c", '_init_completion() { words=(outgate lease revoke --) cword=3 cur=-- prev=revoke; }; . "$1"; _outgate; echo "${COMPREPLY[@]}"', "bash", script], capture_output=True, text=True)
+    assert "--json" in r.stdout.split() and "--credential" in r.stdout.split(), (r.stdout, r.stderr)
+
+
 def test_env_files():
     """Whole files for wget and apt, and in the trust folder those that name the CA alone, for each name that agents know the folder by."""
     token = "0123456789abcdef" * 2
@@ -270,9 +280,13 @@ def test_env_files():
             for line in (f'Acquire::http::Proxy "{url}";', f'Acquire::https::Proxy "{url}";', f'Acquire::https::CAInfo "{bundle}";',
                          'Acquire::https::Proxy::127.0.0.1 "DIRECT";', 'Acquire::http::Proxy::localhost "DIRECT";'):
                 assert line in r.stdout.splitlines(), (line, r.stdout[-2000:], r.stderr)
+        trust, v = f.path("home", "state", "trust"), variables(f)  # as `init` made them, before any server ran
+        assert open(v["WGETRC"]).read() == f"ca_certificate = {bundle}\n" and open(v["APT_CONFIG"]).read() == f'Acquire::https::CAInfo "{bundle}";\n'
+        for name in ("WGETRC", "APT_CONFIG"):
+            assert os.stat(v[name]).st_mode & 0o777 == 0o444
+            os.unlink(v[name])
         p = f.serve()
         try:
-            trust = f.path("home", "state", "trust")
             v = variables(f)
             assert open(v["WGETRC"]).read() == f"ca_certificate = {bundle}\n" and open(v["APT_CONFIG"]).read() == f'Acquire::https::CAInfo "{bundle}";\n'
             v = json.loads(sh("env", "-c", f.file, "--agent", "caged", "--format", "json").out)
@@ -286,7 +300,7 @@ def test_env_files():
             v = json.loads(sh("env", "-c", f.file, "--agent", "caged", "--format", "json").out)
             assert "APT_CONFIG" not in v and v["WGETRC"].startswith('/etc/"quoted"/wgetrc.'), v.get("WGETRC")
             r = sh("env", "-c", f.file, "--agent", "caged", "--format", "apt")
-            assert r.returncode == UNREADABLE and "apt: expected a value without quotes" in r.err, r.err
+            assert r.returncode == UNREADABLE and "apt: SSL_CERT_FILE: expected a value without quotes" in r.err and "/etc/" not in r.err, r.err
         finally:
             ended(p)
 
