@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The control socket's server. A connection brings one line, gets one line, and ends; what needs a role's answer waits
- * for it with a deadline. Only the login of a run keeps its connection: it lives as long. Who asks is known from the kernel (SO_PEERCRED), logged, and judged before anything is done.
+ * for it with a deadline. Only the login of a run keeps its connection: it lives as long. Who asks is known from the
+ * kernel (SO_PEERCRED), logged, and judged before anything is done.
  */
 #include "daemon/supervisor.h"
 

@@ -29,6 +29,7 @@ struct reload {
     size_t nwaiting;
     struct control_conn *later[WAITING_MAX]; /* asked while it ran */
     size_t nlater;
+    uint64_t sync; /* asked of the workers at the commit */
     bool again, taking; /* taking: committed, and the workers have not all said that they have it */
     struct task restart;
 };
@@ -226,8 +227,9 @@ static void commit_workers(struct supervisor *s)
 
 static void renew_silent(struct child *c, void *ctx)
 {
-    (void)ctx;
-    if (c->kind != ROLE_KIND_WORKER || c->pid <= 0 || c->sync_done >= c->sync_asked || c->state != CHILD_READY)
+    const struct reload *r = ctx;
+    bool silent = c->sync_asked >= r->sync && c->sync_done < r->sync; /* of this reload: not of what was asked since */
+    if (c->kind != ROLE_KIND_WORKER || c->pid <= 0 || !silent || c->state != CHILD_READY)
         return;
     log_error("reload: worker %u did not take the new snapshot within %d ms and is started anew", c->index, PREPARE_MS);
     c->renewed = true;
@@ -239,7 +241,7 @@ static void on_taken(void *ctx, bool all)
 {
     struct reload *r = ctx;
     if (!all)
-        children_each(r->s, renew_silent, NULL);
+        children_each(r->s, renew_silent, r);
     finish(r, true, NULL);
 }
 
@@ -266,7 +268,7 @@ static void commit(struct reload *r)
     timer_clear(&r->deadline);
     r->next = NULL;
     r->taking = true;
-    workers_sync(s, PREPARE_MS, on_taken, r);
+    r->sync = workers_sync(s, PREPARE_MS, on_taken, r);
 }
 
 static void on_deadline(struct timer *t)

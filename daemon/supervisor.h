@@ -173,8 +173,9 @@ void child_send(struct child *c, const struct role_msg *m);
 void child_sync(struct child *c, uint64_t id);
 
 /* workers_sync.c */
-/* Calls done once, later: when every worker did what it was sent before this call (all true), or at the deadline. */
-void workers_sync(struct supervisor *s, uint64_t deadline_ms, void (*done)(void *ctx, bool all), void *ctx);
+/* Calls done once, later: when every worker did what it was sent before this call (all true), or at the deadline. Returns the
+ * id of the SYNC: a worker was asked when its sync_asked is that or more, and answered when its sync_done is. */
+uint64_t workers_sync(struct supervisor *s, uint64_t deadline_ms, void (*done)(void *ctx, bool all), void *ctx);
 /* Whoever would have been called with ctx is gone. */
 void workers_sync_forget(struct supervisor *s, const void *ctx);
 /* A worker answered or died. */

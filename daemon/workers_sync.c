@@ -70,7 +70,7 @@ static void ask(struct child *c, void *ctx)
         child_sync(c, y->id);
 }
 
-void workers_sync(struct supervisor *s, uint64_t deadline_ms, void (*done)(void *ctx, bool all), void *ctx)
+uint64_t workers_sync(struct supervisor *s, uint64_t deadline_ms, void (*done)(void *ctx, bool all), void *ctx)
 {
     struct workers_sync *y = calloc(1, sizeof *y);
     MUST(y);
@@ -80,6 +80,7 @@ void workers_sync(struct supervisor *s, uint64_t deadline_ms, void (*done)(void 
     s->syncs = y;
     children_each(s, ask, y);
     workers_sync_look(s);
+    return y->id;
 }
 
 void workers_sync_forget(struct supervisor *s, const void *ctx)
