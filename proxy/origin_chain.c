@@ -549,6 +549,22 @@ struct chain_verdict origin_chain_check(STACK_OF(X509) * chain)
     return v;
 }
 
+enum { POLICIES_MAX = 64 };
+
+bool origin_chain_policies_fit(X509 *cert)
+{
+    if (X509_get_ext_by_NID(cert, NID_policy_constraints, -1) < 0)
+        return true;
+    CERTIFICATEPOLICIES *p = X509_get_ext_d2i(cert, NID_certificate_policies, NULL, NULL);
+    int n = p ? sk_POLICYINFO_num(p) : 0;
+    bool fit = n > 0 && n <= POLICIES_MAX;
+    for (int i = 0; fit && i < n; i++)
+        for (int j = 0; fit && j < i; j++)
+            fit = OBJ_cmp(sk_POLICYINFO_value(p, i)->policyid, sk_POLICYINFO_value(p, j)->policyid) != 0;
+    CERTIFICATEPOLICIES_free(p);
+    return fit;
+}
+
 int64_t origin_chain_until(STACK_OF(X509) * chain)
 {
     int64_t until = INT64_MAX;

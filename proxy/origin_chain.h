@@ -49,6 +49,10 @@ int origin_chain_system_root(X509 *root);
 /* From the host's certificate to the root, as X509_STORE_CTX_get0_chain gives it. */
 struct chain_verdict origin_chain_check(STACK_OF(X509) * chain);
 
+/* Of any certificate that an origin sent, and before OpenSSL's verification, which leaks memory over what is refused here (its
+ * policy cache, OpenSSL 3.0): one that constrains policies names some, each once. */
+bool origin_chain_policies_fit(X509 *cert);
+
 /* The earliest end of a certificate of the chain, seconds since 1970. */
 int64_t origin_chain_until(STACK_OF(X509) * chain);
 

@@ -77,8 +77,26 @@ static bool verify_without(X509_STORE_CTX *first, STACK_OF(X509) * sent, uint32_
     return found;
 }
 
+static bool policies_fit(X509_STORE_CTX *store, struct chain_verdict *ret_verdict)
+{
+    STACK_OF(X509) *sent = X509_STORE_CTX_get0_untrusted(store);
+    X509 *host = X509_STORE_CTX_get0_cert(store);
+    *ret_verdict = (struct chain_verdict) { .fault = CHAIN_FINE };
+    if (!origin_chain_policies_fit(host))
+        *ret_verdict = (struct chain_verdict) { .fault = CHAIN_POLICIES, .place = CHAIN_HOST };
+    for (int i = 0; !ret_verdict->fault && i < sk_X509_num(sent); i++)
+        if (sk_X509_value(sent, i) != host && !origin_chain_policies_fit(sk_X509_value(sent, i)))
+            *ret_verdict = (struct chain_verdict) { .fault = CHAIN_POLICIES, .place = CHAIN_INTERMEDIATE };
+    if (!ret_verdict->fault)
+        return true;
+    X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+    return false;
+}
+
 bool origin_path_verify(X509_STORE_CTX *store, struct chain_verdict *ret_verdict)
 {
+    if (!policies_fit(store, ret_verdict))
+        return false;
     if (judge(store, ret_verdict))
         return true;
     if (hopeless(store, ret_verdict))
