@@ -107,8 +107,6 @@ void client_close(struct client *c, const char *end, enum end code, const char *
     worker_bury(c->w, &c->corpse, bury);
 }
 
-static void set_deadline(struct client *c);
-
 void client_linger(struct client *c)
 {
     c->state = CLIENT_LINGER;
@@ -120,7 +118,7 @@ void client_linger(struct client *c)
         }
     }
     watch_set(&c->watch, (c->eof ? 0u : EPOLLIN) | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
-    set_deadline(c);
+    client_set_deadline(c);
 }
 
 bool client_rest(struct client *c)
@@ -151,7 +149,7 @@ static void wait_for(struct client *c, uint64_t ms)
     timer_set(c->w->loop, &c->timer, ms);
 }
 
-static void set_deadline(struct client *c)
+void client_set_deadline(struct client *c)
 {
     const struct limits *lim = c->view->limits;
     switch (c->state) {
@@ -223,7 +221,7 @@ void client_flush(struct client *c)
     worker_take_back(c->w, &c->out);
     if (io == IO_AGAIN) {
         watch_set(&c->watch, c->watch.events | EPOLLOUT);
-        set_deadline(c);
+        client_set_deadline(c);
     }
 }
 
@@ -234,7 +232,7 @@ static void on_writable(struct client *c)
         client_close(c, "client_closed", END_UNSET, NULL);
         return;
     }
-    set_deadline(c);
+    client_set_deadline(c);
     if (io == IO_AGAIN)
         return;
     watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLOUT);
@@ -312,7 +310,7 @@ static void address_reached(const struct client *c, struct host *ret)
         (void)host_parse(str_c(ip_format(&ip, text)), ret, NULL);
 }
 
-static int start_tls(struct client *c, enum client_state state)
+int client_start_tls(struct client *c, enum client_state state)
 {
     c->state = state;
     c->tls = (struct client_tls_job) {
@@ -325,7 +323,7 @@ static int start_tls(struct client *c, enum client_state state)
     };
     if (state == CLIENT_LISTENER_TLS)
         address_reached(c, &c->tls.reached);
-    set_deadline(c);
+    client_set_deadline(c);
     SSL *ssl = client_tls_start(c->w->tls, &c->tls);
     if (!ssl)
         return -1;
@@ -361,27 +359,7 @@ static void step_tls(struct client *c)
     c->scheme = SCHEME_HTTPS;
     c->state = c->state == CLIENT_TLS ? CLIENT_HEAD : CLIENT_PROXY;
     watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
-    set_deadline(c);
-}
-
-void client_tunnel_begin(struct client *c)
-{
-    struct str first = buf_str(&c->in);
-    if (first.p[0] == 0x16) {
-        client_flush(c); /* the answer to CONNECT goes before the first byte of TLS */
-        if (c->state == CLIENT_DEAD)
-            return;
-        if (start_tls(c, CLIENT_TLS))
-            client_close(c, "client_closed", END_UNSET, "out of memory");
-        return;
-    }
-    if (ascii_tchar(first.p[0])) {
-        c->scheme = SCHEME_HTTP;
-        c->state = CLIENT_HEAD;
-        set_deadline(c);
-        return;
-    }
-    client_close(c, "protocol_denied", END_PROTOCOL_DENIED, "the tunnel carried neither TLS nor HTTP");
+    client_set_deadline(c);
 }
 
 /* --- bytes in --- */
@@ -592,7 +570,7 @@ void client_next(struct client *c)
         return;
     }
     c->state = c->tunnel ? CLIENT_HEAD : CLIENT_PROXY;
-    set_deadline(c);
+    client_set_deadline(c);
     if (c->eof && !buf_size(&c->in)) {
         client_flush(c);
         if (c->state != CLIENT_DEAD)
@@ -661,9 +639,9 @@ void client_new(struct worker *w, struct listener *l, int fd)
     c->state = CLIENT_PROXY;
     c->active_ms = loop_now_ms(w->loop);
     worker_active(w);
-    if (watch_add(w->loop, &c->watch) || (l->kind == LISTENER_TLS && start_tls(c, CLIENT_LISTENER_TLS))) {
+    if (watch_add(w->loop, &c->watch) || (l->kind == LISTENER_TLS && client_start_tls(c, CLIENT_LISTENER_TLS))) {
         client_close(c, "client_closed", END_UNSET, "out of memory");
         return;
     }
-    set_deadline(c);
+    client_set_deadline(c);
 }

@@ -143,12 +143,19 @@ struct exchange *client_exchange(struct client *c, const struct h1_head *h);
 enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct verdict *ret, bool *ret_inside);
 /* Opens it; reply is what the client is told. */
 void client_tunnel_accept(struct client *c, bool refused_host, struct str reply);
+/* A CONNECT, whose agent is known. */
+void client_tunnel_connect(struct client *c, const struct h1_head *h, const struct agent *agent);
 /* Refuses it, as an exchange: with its line in the log. target: c->host and c->port are known. v or NULL. */
 void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target);
 const struct agent *client_agent(struct client *c);
 /* No agent's connections count it any more. */
 void client_uncount(struct client *c);
-/* Our own answer: a refusal (client_reply.c). */
-void client_refuse(struct client *c, struct exchange *x, enum end end);
+/* A whole answer of ours on HTTP/1.1. */
+void client_h1_answer(struct client *c, unsigned status, struct str reason, const struct field *fields, size_t n, struct str body,
+                      bool head_only);
+/* Our handshake: as a tls: listener, or inside a tunnel. 0, or -1: out of memory. */
+int client_start_tls(struct client *c, enum client_state state);
+/* The deadline of its state. */
+void client_set_deadline(struct client *c);
 
 #endif

@@ -4,142 +4,14 @@
  * request, or a question to us; inside a tunnel it is an origin-form request whose every name must be the tunnel's. */
 #include "proxy/client.h"
 
-#include "base/clock.h"
 #include "proxy/exchange_steps.h"
-#include "proxy/record.h"
-#include "proxy/rewrite.h"
+#include "proxy/reply.h"
 
-#include <openssl/evp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 enum { OUT_HIGH = 256 * 1024 };
-
-/* --- who --- */
-
-/* "Basic …" of Proxy-Authorization -> user and token inside mem. */
-static bool read_login(const struct h1_head *h, char *mem, size_t size, struct str *user, struct str *token)
-{
-    for (size_t i = 0; i < h->nfields; i++) {
-        if (h->fields[i].id != H1_PROXY_AUTHORIZATION)
-            continue;
-        struct str v = h->fields[i].f.value;
-        if (v.n < 7 || !str_eq_nocase(str_sub(v, 0, 6), STR("basic ")))
-            return false;
-        v = str_trim(str_from(v, 6));
-        if (v.n % 4 || v.n / 4 * 3 >= size)
-            return false;
-        int n = EVP_DecodeBlock((unsigned char *)mem, (const unsigned char *)v.p, (int)v.n);
-        if (n < 0)
-            return false;
-        for (size_t k = v.n; k && v.p[k - 1] == '=' && n; k--)
-            n--;
-        struct str text = str_of(mem, (size_t)n);
-        ptrdiff_t colon = str_find_char(text, ':');
-        if (colon < 0)
-            return false;
-        *user = str_sub(text, 0, (size_t)colon);
-        *token = str_from(text, (size_t)colon + 1);
-        return true;
-    }
-    return false;
-}
-
-/* By what is known of the connection, under its view. */
-static enum identify_result identify(struct client *c, const struct agent **ret)
-{
-    struct claims claims = {
-        .source = c->source,
-        .listener = str_of(c->listener->text, c->listener->text_n),
-        .has_unix_uid = c->has_uid,
-        .unix_uid = c->uid,
-        .has_login = c->login.given,
-        .user = str_of(c->login.user, c->login.user_n),
-        .token_digest = c->login.digest,
-    };
-    const struct run_login *run = c->login.given ? run_logins_find(&c->w->run_logins, c->login.digest) : NULL;
-    if (run)
-        claims.run_agent = str_c(run->agent);
-    enum identify_result r = policy_identify(c->view->policy, &claims, ret);
-    c->run_login = r == IDENTIFY_OK && run ? run->id : 0;
-    return r;
-}
-
-static void keep_login(struct client *c, const struct client_login *login)
-{
-    client_forget_login(c);
-    if (!login)
-        return;
-    c->login.given = true;
-    c->login.user = malloc(login->user.n + 1);
-    if (!c->login.user) /* as one that fits nobody: the digest stays zero */
-        return;
-    if (login->user.n)
-        memcpy(c->login.user, login->user.p, login->user.n);
-    c->login.user_n = login->user.n;
-    run_login_digest(login->token, c->login.digest);
-}
-
-void client_forget_login(struct client *c)
-{
-    free(c->login.user);
-    memset(&c->login, 0, sizeof c->login);
-}
-
-enum identify_result client_identify(struct client *c, const struct client_login *login, const struct agent **ret)
-{
-    keep_login(c, login);
-    enum identify_result r = identify(c, ret);
-    if (r == IDENTIFY_OK)
-        snprintf(c->agent_name, sizeof c->agent_name, "%.*s", STR_ARG((*ret)->name));
-    return r;
-}
-
-enum identify_result client_h1_identify(struct client *c, const struct h1_head *h, const struct agent **ret)
-{
-    char mem[1024];
-    struct client_login login = { STR(""), STR("") };
-    unsigned given = 0;
-    for (size_t i = 0; i < h->nfields; i++)
-        given += h->fields[i].id == H1_PROXY_AUTHORIZATION;
-    /* Two of them cannot be said to agree: as one that fits nobody. */
-    if (given > 1 || (given && !read_login(h, mem, sizeof mem, &login.user, &login.token)))
-        login = (struct client_login) { STR(""), STR("") };
-    enum identify_result r = client_identify(c, given ? &login : NULL, ret);
-    explicit_bzero(mem, sizeof mem);
-    return r;
-}
-
-const struct agent *client_agent(struct client *c)
-{
-    if (c->run_login && !run_logins_has(&c->w->run_logins, c->run_login))
-        return NULL;
-    return c->agent_name[0] ? policy_agent(c->view->policy, str_c(c->agent_name)) : NULL;
-}
-
-bool client_count(struct client *c)
-{
-    struct agent_state *a = agent_table_get(c->w->agents, str_c(c->agent_name));
-    if (!a || a == c->agent_state)
-        return a != NULL;
-    if (a->connections >= c->view->limits->connections_per_agent || !agent_hold(c->w->agents, a, c->w->fd_shared))
-        return false;
-    client_uncount(c);
-    a->connections++;
-    c->agent_state = a;
-    stranger_del(&c->w->strangers, &c->stranger);
-    return true;
-}
-
-const char *client_too_many(const struct client *c)
-{
-    const struct agent_state *a = agent_table_get(c->w->agents, str_c(c->agent_name));
-    return a && a->connections < c->view->limits->connections_per_agent
-               ? "the agent has its share of the descriptors that are left"
-               : "the agent has limits.connections_per_agent connections open";
-}
 
 /* --- from head to request --- */
 
@@ -202,19 +74,6 @@ struct exchange *client_exchange(struct client *c, const struct h1_head *h)
     c->state = CLIENT_EXCHANGE;
     timer_clear(&c->timer);
     return x;
-}
-
-/* Renews the view: the next request on an open connection is judged by the newest snapshot. */
-void client_renew_view(struct client *c)
-{
-    if (c->view == c->w->view)
-        return;
-    view_unref(&c->view);
-    c->view = view_ref(c->w->view);
-    /* What made it this agent may be gone: a token that was replaced, a source that is another's. */
-    const struct agent *agent = NULL;
-    if (c->agent_name[0] && (identify(c, &agent) != IDENTIFY_OK || !str_eq(agent->name, str_c(c->agent_name))))
-        c->agent_name[0] = 0;
 }
 
 static void fault(struct exchange *x, enum end end, const char *why)
@@ -287,105 +146,6 @@ static void tunnel_request(struct client *c, const struct h1_head *h)
 
 /* --- the proxy port --- */
 
-void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target)
-{
-    struct exchange *x = client_exchange(c, h);
-    if (!x) {
-        client_close(c, "client_closed", END_UNSET, "out of memory");
-        return;
-    }
-    x->req.target = STR_NONE;
-    if (c->socks) {
-        x->socks = true;
-        x->req.version = "socks5";
-    }
-    if (target) {
-        x->host = c->host;
-        x->port = c->port;
-        x->bad_target = false;
-    }
-    if (v)
-        x->verdict = *v;
-    /* 407: git sends its login on the same socket; anything else on a refused CONNECT ends it. */
-    if (end != END_UNKNOWN_AGENT)
-        c->close_after = true;
-    exchange_refuse(x, end, why);
-}
-
-void client_tunnel_accept(struct client *c, bool refused_host, struct str reply)
-{
-    c->tunnel = true;
-    c->refused_host = refused_host;
-    c->head_begun = false;
-    c->close_after = false;
-    c->state = CLIENT_TUNNEL;
-    buf_put(&c->out, reply);
-    timer_set(c->w->loop, &c->timer, c->view->limits->first_byte_timeout);
-}
-
-enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct verdict *ret, bool *ret_inside)
-{
-    *ret_inside = false;
-    if (c->w->draining)
-        return END_DRAINING;
-    policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), ret);
-    if (ret->kind != VERDICT_DENY)
-        return END_OK;
-    struct agent_state *a = agent_table_get(c->w->agents, agent->name);
-    *ret_inside = ret->code == END_HOST_DENIED && c->port == 443 && !c->view->config->refuse_at_connect && a &&
-                  agent_denied_inside(a, host_str(&c->host), c->view->limits, loop_now_ms(c->w->loop));
-    return *ret_inside ? END_OK : ret->code;
-}
-
-/* Is it us that this Host names: the address that was connected to, or one of listen.names? */
-static bool names_us(const struct client *c, const struct host *host, uint16_t port)
-{
-    struct sockaddr_storage sa;
-    socklen_t n = sizeof sa;
-    struct ip ip;
-    uint16_t at;
-    for (size_t i = 0; i < c->view->config->nlisten_names; i++)
-        if (str_eq_nocase(c->view->config->listen_names[i], host_str(host)))
-            return true;
-    if (!c->source.family) /* a Unix socket: clients that must write something write this */
-        return str_eq(host_str(host), STR("localhost"));
-    return host_is_ip(host) && getsockname(c->stream.fd, (struct sockaddr *)&sa, &n) == 0 && ip_from_sockaddr(&sa, &ip, &at) == 0 && at == port &&
-           ip_equal(&ip, &host->ip);
-}
-
-static void connect_request(struct client *c, const struct h1_head *h, const struct agent *agent)
-{
-    struct err err;
-    struct verdict v = { 0 };
-    if (authority_parse(h->target, 0, &c->host, &c->port, &err)) {
-        client_tunnel_refuse(c, h, END_BAD_REQUEST, err.text, NULL, false);
-        return;
-    }
-    if (h->body != H1_BODY_NONE) {
-        client_tunnel_refuse(c, h, END_BAD_REQUEST, "a CONNECT with a body", NULL, true);
-        return;
-    }
-    if (h->host >= 0) {
-        struct host host;
-        uint16_t port;
-        /* Clients write the Host of a CONNECT with and without the port, which defaults to the target's; Node's http.request writes ours.
-         * It decides nothing. */
-        bool fits = authority_parse(h->fields[h->host].f.value, c->port, &host, &port, NULL) == 0;
-        if (!fits || ((!host_eq(&host, &c->host) || port != c->port) && !names_us(c, &host, port))) {
-            client_tunnel_refuse(c, h, END_BAD_REQUEST, "the Host field names another host than the CONNECT", NULL, true);
-            return;
-        }
-    }
-    bool inside;
-    enum end end = client_tunnel_judge(c, agent, &v, &inside);
-    if (end != END_OK) {
-        client_tunnel_refuse(c, h, end, NULL, &v, true);
-        return;
-    }
-    buf_consume(&c->in, h->bytes);
-    client_tunnel_accept(c, inside, STR("HTTP/1.1 200 Connection established\r\n\r\n"));
-}
-
 /* GET http://host/path HTTP/1.1 on the proxy port. */
 static void absolute_request(struct client *c, const struct h1_head *h)
 {
@@ -450,7 +210,7 @@ static void proxy_request(struct client *c, const struct h1_head *h)
         return;
     }
     if (connect)
-        connect_request(c, h, agent);
+        client_tunnel_connect(c, h, agent);
     else
         absolute_request(c, h);
 }
@@ -617,6 +377,38 @@ static void put_fields(struct client *c, const struct answer *a)
         h1_put_field(&c->out, a->fields[i].name, a->fields[i].value);
 }
 
+void client_h1_answer(struct client *c, unsigned status, struct str reason, const struct field *fields, size_t n, struct str body,
+                      bool head_only)
+{
+    put_status(c, status, reason);
+    for (size_t i = 0; i < n; i++)
+        h1_put_field(&c->out, fields[i].name, fields[i].value);
+    buf_putf(&c->out, "Content-Length: %zu\r\n", body.n);
+    if (c->close_after || c->w->draining)
+        buf_put(&c->out, STR("Connection: close\r\n"));
+    else if (c->http10)
+        buf_put(&c->out, STR("Connection: keep-alive\r\n"));
+    buf_put(&c->out, STR("\r\n"));
+    if (!head_only)
+        buf_put(&c->out, body);
+}
+
+static void answer_refusal(struct client *c, struct exchange *x, enum end end)
+{
+    if (c->socks) {
+        client_socks_refuse(c);
+        return;
+    }
+    struct reply r;
+    reply_make(x, end, !c->tunnel, &r);
+    /* What follows on the connection must be certain: a body that the client may or may not send after this is not. */
+    if ((x->req.expect_continue && !x->continued && !c->body_done) || end == END_BAD_REQUEST || end == END_HEAD_TOO_LARGE ||
+        end == END_MISDIRECTED || end == END_DRAINING)
+        c->close_after = true;
+    client_h1_answer(c, r.status, buf_str(&r.reason), r.fields, r.nfields, buf_str(&r.body), str_eq(x->req.method, STR("HEAD")));
+    reply_done(&r);
+}
+
 static void answer_interim(struct client *c, struct exchange *x, const struct answer *a)
 {
     (void)x;
@@ -685,8 +477,15 @@ static void answer_cut(struct client *c, struct exchange *x)
     c->close_after = true;
 }
 
-static bool full(struct client *c)
+static void flush(struct client *c, struct exchange *x)
 {
+    (void)x;
+    client_flush(c);
+}
+
+static bool full(struct client *c, const struct exchange *x)
+{
+    (void)x;
     return stream_waiting(&c->stream) || buf_size(&c->out) >= OUT_HIGH;
 }
 
@@ -725,5 +524,5 @@ static void done(struct client *c, struct exchange *x)
     client_want_bytes(c);
 }
 
-const struct client_ops client_h1_ops = { answer_interim, answer_head, answer_body, answer_end, client_refuse, answer_cut,
-                                          client_flush,   full,        more,        done };
+const struct client_ops client_h1_ops = { answer_interim, answer_head, answer_body, answer_end, answer_refusal, answer_cut,
+                                          flush,          full,        more,        done };

@@ -59,25 +59,29 @@ struct client_ops {
     /* The answer cannot be completed: cut it so that the client sees it was cut. */
     void (*cut)(struct client *c, struct exchange *x);
     /* Send what was gathered. */
-    void (*flush)(struct client *c);
-    /* Is there enough unsent that the origin should wait? */
-    bool (*full)(struct client *c);
+    void (*flush)(struct client *c, struct exchange *x);
+    /* Is there enough unsent of this answer that the origin should wait? */
+    bool (*full)(struct client *c, const struct exchange *x);
     /* The exchange takes (more) body of the request. */
     void (*more)(struct client *c, struct exchange *x);
     /* The exchange is over; forget it. The request's body may still be unread. */
     void (*done)(struct client *c, struct exchange *x);
 };
 
+/* Called while x->origin is set; a connection may carry several exchanges at a time. */
 struct origin_ops {
-    void (*send_head)(struct origin *o, struct exchange *x);
-    void (*send_body)(struct origin *o, struct str data);
-    void (*send_end)(struct origin *o, const struct field *trailers, size_t n);
-    void (*flush)(struct origin *o);
-    bool (*full)(struct origin *o);
+    void (*send_head)(struct exchange *x);
+    void (*send_body)(struct exchange *x, struct str data);
+    void (*send_end)(struct exchange *x, const struct field *trailers, size_t n);
+    void (*flush)(struct exchange *x);
+    /* Is there enough unsent of this request that the client should wait? */
+    bool (*full)(const struct exchange *x);
     /* The client has room again: go on reading. */
-    void (*more)(struct origin *o);
-    /* The exchange lets go: keep says that both messages were complete and the connection may serve another. */
-    void (*release)(struct origin *o, bool keep);
+    void (*more)(struct exchange *x);
+    /* Had the connection carried an exchange before? Then it may be one that the origin has closed meanwhile. */
+    bool (*reused)(const struct exchange *x);
+    /* The exchange lets go (x->origin becomes NULL): keep says that both messages were complete and the connection may serve another. */
+    void (*release)(struct exchange *x, bool keep);
 };
 
 /* Which of an exchange's leases an answer is for. */
@@ -101,6 +105,7 @@ struct exchange {
 
     const struct client_ops *cops;
     struct client *client;
+    struct client_stream *client_stream; /* which of its client's, where the codec has several at a time */
 
     /* head, target, who */
     struct request req;
@@ -135,6 +140,7 @@ struct exchange {
     /* origin */
     const struct origin_ops *oops;
     struct origin *origin;
+    struct origin_stream *origin_stream; /* which of its origin's, where the codec has several at a time */
     struct dial_wait *dial;
     struct agent_state *holder; /* whose descriptors count its origin's; NULL: it has not got so far */
     bool origin_retried, no_pool, attempt_again;

@@ -37,10 +37,8 @@ static void cancel_waits(struct exchange *x)
 
 static void release_origin(struct exchange *x)
 {
-    struct origin *o = x->origin;
-    x->origin = NULL;
-    if (o)
-        x->oops->release(o, false);
+    if (x->origin)
+        x->oops->release(x, false);
 }
 
 static void bury(struct corpse *c)
@@ -76,7 +74,7 @@ void exchange_end(struct exchange *x, enum end end, const char *why)
             x->cops->refuse(x->client, x, end);
         }
     }
-    x->cops->flush(x->client);
+    x->cops->flush(x->client, x);
     if (!x->recorded) /* a refused request's path must not show a value either */
         exchange_know(x);
     exchange_reflected(x); /* whichever way the answer ended */

@@ -16,9 +16,7 @@ static bool repeatable(const struct exchange *x)
 
 static void again(struct exchange *x)
 {
-    struct origin *o = x->origin;
-    x->origin = NULL;
-    x->oops->release(o, false); /* the rest of its answer is not wanted */
+    x->oops->release(x, false); /* the rest of its answer is not wanted */
     x->no_pool = x->attempt_again = true;
     exchange_go(x, STEP_DIAL);
     exchange_run(x);
@@ -31,7 +29,7 @@ static void settle(struct exchange *x)
     if (fresh && repeatable(x))
         again(x);
     else
-        x->oops->more(x->origin); /* its 401 is read once more, and passes */
+        x->oops->more(x); /* its 401 is read once more, and passes */
 }
 
 static void on_lease(void *ctx, const struct lease_answer *a)

@@ -21,7 +21,7 @@ static void touch(struct exchange *x)
     uint64_t ms = r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
     if (!x->head_sent && x->request_sent && !(r && r->idle_ms))
         ms = x->view->limits->response_timeout;
-    if (x->origin && x->oops->full(x->origin) && ms > x->view->limits->write_timeout)
+    if (x->origin && x->oops->full(x) && ms > x->view->limits->write_timeout)
         ms = x->view->limits->write_timeout; /* it takes nothing of what we have for it */
     exchange_wait(x, ms);
 }
@@ -30,7 +30,7 @@ static void touch(struct exchange *x)
 
 bool exchange_takes_body(const struct exchange *x)
 {
-    return x->step == STEP_STREAM && !x->request_sent && x->origin && !x->oops->full(x->origin);
+    return x->step == STEP_STREAM && !x->request_sent && x->origin && !x->oops->full(x);
 }
 
 void exchange_forget_replay(struct exchange *x)
@@ -56,22 +56,22 @@ void exchange_stream_start(struct exchange *x)
     x->streamed = true;
     if (!again) {
         /* Only a connection that served before may be stale, and only a swapped value may be one no more, so only then is the body kept. */
-        x->replayable = pool_reused(x->origin) || x->plan.n;
+        x->replayable = x->oops->reused(x) || x->plan.n;
         if (x->req.body != H1_BODY_NONE)
             body_watch_init(&x->watch, x->view->placeholder_needles, x->known ? x->known->needles : NULL);
     }
-    x->oops->send_head(x->origin, x);
+    x->oops->send_head(x);
     if (x->step != STEP_STREAM)
         return;
     if (again && buf_size(&x->replay))
-        x->oops->send_body(x->origin, buf_str(&x->replay));
+        x->oops->send_body(x, buf_str(&x->replay));
     if (again && !(x->plan.n && x->remint == REMINT_NONE)) /* no reason is left to send it once more */
         exchange_forget_replay(x);
     touch(x);
     if (x->req.body == H1_BODY_NONE && !x->request_sent)
         exchange_request_end(x, NULL, 0);
     else if (x->request_sent)
-        x->oops->send_end(x->origin, NULL, 0);
+        x->oops->send_end(x, NULL, 0);
     else
         x->cops->more(x->client, x);
     exchange_request_flush(x);
@@ -114,7 +114,7 @@ void exchange_request_body(struct exchange *x, struct str data)
     if (!watch_body(x, data))
         return;
     keep_for_replay(x, data);
-    x->oops->send_body(x->origin, data);
+    x->oops->send_body(x, data);
     touch(x);
 }
 
@@ -134,7 +134,7 @@ void exchange_request_end(struct exchange *x, const struct field *trailers, size
             return;
     }
     x->request_sent = true;
-    x->oops->send_end(x->origin, pass, k);
+    x->oops->send_end(x, pass, k);
     touch(x);
 }
 
@@ -142,12 +142,12 @@ void exchange_request_flush(struct exchange *x)
 {
     if (x->step != STEP_STREAM || !x->origin)
         return;
-    bool was_full = x->oops->full(x->origin);
-    x->oops->flush(x->origin);
+    bool was_full = x->oops->full(x);
+    x->oops->flush(x);
     /* Where the kernel took all at once, nobody else will say that there is room again. */
     if (was_full && exchange_takes_body(x))
         x->cops->more(x->client, x);
-    else if (x->step == STEP_STREAM && x->origin && x->oops->full(x->origin))
+    else if (x->step == STEP_STREAM && x->origin && x->oops->full(x))
         touch(x);
 }
 
@@ -398,27 +398,25 @@ void exchange_answer_end(struct exchange *x, const struct field *trailers, size_
         return;
     x->cops->end(x->client, x, pass, k);
     x->answer_done = true;
-    struct origin *o = x->origin;
-    x->origin = NULL;
-    x->oops->release(o, reusable && x->request_sent);
+    x->oops->release(x, reusable && x->request_sent);
     exchange_end(x, END_OK, NULL);
 }
 
 void exchange_answer_flush(struct exchange *x)
 {
     if (x->step == STEP_STREAM)
-        x->cops->flush(x->client);
+        x->cops->flush(x->client, x);
 }
 
 bool exchange_client_full(const struct exchange *x)
 {
-    return x->cops->full(x->client);
+    return x->cops->full(x->client, x);
 }
 
 void exchange_client_room(struct exchange *x)
 {
     if (x->step == STEP_STREAM && x->origin) {
         touch(x);
-        x->oops->more(x->origin);
+        x->oops->more(x);
     }
 }

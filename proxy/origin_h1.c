@@ -46,8 +46,9 @@ static void want_answer(struct origin *o)
         origin_failed(o, END_ORIGIN_CLOSED, "out of memory");
 }
 
-static void send_head(struct origin *o, struct exchange *x)
+static void send_head(struct exchange *x)
 {
+    struct origin *o = x->origin;
     want_answer(o);
     if (o->state != ORIGIN_BUSY)
         return;
@@ -60,8 +61,9 @@ static void send_head(struct origin *o, struct exchange *x)
     }
 }
 
-static void send_body(struct origin *o, struct str data)
+static void send_body(struct exchange *x, struct str data)
 {
+    struct origin *o = x->origin;
     worker_lend(o->w, &o->out);
     if (o->chunked)
         h1_put_chunk(&o->out, data);
@@ -69,21 +71,24 @@ static void send_body(struct origin *o, struct str data)
         buf_put(&o->out, data);
 }
 
-static void send_end(struct origin *o, const struct field *trailers, size_t n)
+static void send_end(struct exchange *x, const struct field *trailers, size_t n)
 {
+    struct origin *o = x->origin;
     if (o->chunked)
         h1_put_chunk_end(&o->out, trailers, n);
     o->sent_all = true;
 }
 
-static void flush(struct origin *o)
+static void flush(struct exchange *x)
 {
+    struct origin *o = x->origin;
     if (o->state == ORIGIN_BUSY)
         origin_write(o);
 }
 
-static bool full(struct origin *o)
+static bool full(const struct exchange *x)
 {
+    const struct origin *o = x->origin;
     return stream_waiting(&o->stream) || buf_size(&o->out) >= OUT_HIGH;
 }
 
@@ -327,8 +332,9 @@ void origin_h1_readable(struct origin *o)
     }
 }
 
-static void more(struct origin *o)
+static void more(struct exchange *x)
 {
+    struct origin *o = x->origin;
     if (o->state != ORIGIN_BUSY)
         return;
     o->interrupted = false;
@@ -340,8 +346,15 @@ static void more(struct origin *o)
         origin_h1_readable(o);
 }
 
-static void release(struct origin *o, bool keep)
+static bool reused(const struct exchange *x)
 {
+    return x->origin->served > 0;
+}
+
+static void release(struct exchange *x, bool keep)
+{
+    struct origin *o = x->origin;
+    x->origin = NULL;
     o->x = NULL;
     o->served++;
     if (keep && o->state == ORIGIN_BUSY) {
@@ -356,4 +369,4 @@ static void release(struct origin *o, bool keep)
     }
 }
 
-const struct origin_ops origin_h1_ops = { send_head, send_body, send_end, flush, full, more, release };
+const struct origin_ops origin_h1_ops = { send_head, send_body, send_end, flush, full, more, reused, release };

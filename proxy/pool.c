@@ -40,11 +40,6 @@ size_t pool_size(const struct pool *p)
     return p->count;
 }
 
-bool pool_reused(const struct origin *o)
-{
-    return o->served > 0;
-}
-
 void pool_key(const struct exchange *x, struct buf *out)
 {
     uint64_t number = x->view->number;

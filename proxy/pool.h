@@ -29,8 +29,6 @@ void pool_shed(struct pool *p, size_t n);
 bool pool_rest(struct pool *p);
 bool origin_rest(struct origin *o);
 size_t pool_size(const struct pool *p);
-/* Had this connection carried an exchange before? */
-bool pool_reused(const struct origin *o);
 /* The key of x's connections, appended to out. */
 void pool_key(const struct exchange *x, struct buf *out);
 /* A new connection for x on a connected socket (taken): TLS where the scheme says so, then exchange_origin_ready or

@@ -329,10 +329,14 @@ def test_trace_is_refused(lab):
 
 
 def test_every_refusal_is_an_event(lab):
-    mark = lab.mark()
-    refused(lab, b"GET / HTTP/1.1\r\nHost: open.test:%d\r\nX : y\r\n\r\n" % lab.tls_port, "space before the colon")
-    e = lab.event(lambda e: e.get("code") == "bad_request" and "count" not in e, after=mark)  # not those of the tests before, counted together
-    assert e["verdict"] == "deny" and e["status"] == 400 and e["end"] == "bad_request" and e["hint"], e
+    """One that is not counted together with others: the tests before may have used up this second's."""
+    for _ in range(20):
+        mark = lab.mark()
+        refused(lab, b"GET / HTTP/1.1\r\nHost: open.test:%d\r\nX : y\r\n\r\n" % lab.tls_port, "space before the colon")
+        e = lab.event(lambda e: e.get("code") == "bad_request", after=mark)
+        if "count" not in e:
+            break
+    assert "count" not in e and e["verdict"] == "deny" and e["status"] == 400 and e["end"] == "bad_request" and e["hint"], e
 
 
 if __name__ == "__main__":

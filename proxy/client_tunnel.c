@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tunnel through the proxy port: may it open, what is the client told, and what its first bytes show. */
+#include "proxy/client.h"
+
+#include "base/clock.h"
+
+#include <sys/socket.h>
+
+void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target)
+{
+    struct exchange *x = client_exchange(c, h);
+    if (!x) {
+        client_close(c, "client_closed", END_UNSET, "out of memory");
+        return;
+    }
+    x->req.target = STR_NONE;
+    if (c->socks) {
+        x->socks = true;
+        x->req.version = "socks5";
+    }
+    if (target) {
+        x->host = c->host;
+        x->port = c->port;
+        x->bad_target = false;
+    }
+    if (v)
+        x->verdict = *v;
+    /* 407: git sends its login on the same socket; anything else on a refused CONNECT ends it. */
+    if (end != END_UNKNOWN_AGENT)
+        c->close_after = true;
+    exchange_refuse(x, end, why);
+}
+
+void client_tunnel_accept(struct client *c, bool refused_host, struct str reply)
+{
+    c->tunnel = true;
+    c->refused_host = refused_host;
+    c->head_begun = false;
+    c->close_after = false;
+    c->state = CLIENT_TUNNEL;
+    buf_put(&c->out, reply);
+    timer_set(c->w->loop, &c->timer, c->view->limits->first_byte_timeout);
+}
+
+enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct verdict *ret, bool *ret_inside)
+{
+    *ret_inside = false;
+    if (c->w->draining)
+        return END_DRAINING;
+    policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), ret);
+    if (ret->kind != VERDICT_DENY)
+        return END_OK;
+    struct agent_state *a = agent_table_get(c->w->agents, agent->name);
+    *ret_inside = ret->code == END_HOST_DENIED && c->port == 443 && !c->view->config->refuse_at_connect && a &&
+                  agent_denied_inside(a, host_str(&c->host), c->view->limits, loop_now_ms(c->w->loop));
+    return *ret_inside ? END_OK : ret->code;
+}
+
+/* Is it us that this Host names: the address that was connected to, or one of listen.names? */
+static bool names_us(const struct client *c, const struct host *host, uint16_t port)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    struct ip ip;
+    uint16_t at;
+    for (size_t i = 0; i < c->view->config->nlisten_names; i++)
+        if (str_eq_nocase(c->view->config->listen_names[i], host_str(host)))
+            return true;
+    if (!c->source.family) /* a Unix socket: clients that must write something write this */
+        return str_eq(host_str(host), STR("localhost"));
+    return host_is_ip(host) && getsockname(c->stream.fd, (struct sockaddr *)&sa, &n) == 0 && ip_from_sockaddr(&sa, &ip, &at) == 0 && at == port &&
+           ip_equal(&ip, &host->ip);
+}
+
+void client_tunnel_connect(struct client *c, const struct h1_head *h, const struct agent *agent)
+{
+    struct err err;
+    struct verdict v = { 0 };
+    if (authority_parse(h->target, 0, &c->host, &c->port, &err)) {
+        client_tunnel_refuse(c, h, END_BAD_REQUEST, err.text, NULL, false);
+        return;
+    }
+    if (h->body != H1_BODY_NONE) {
+        client_tunnel_refuse(c, h, END_BAD_REQUEST, "a CONNECT with a body", NULL, true);
+        return;
+    }
+    if (h->host >= 0) {
+        struct host host;
+        uint16_t port;
+        /* Clients write the Host of a CONNECT with and without the port, which defaults to the target's; Node's http.request writes ours.
+         * It decides nothing. */
+        bool fits = authority_parse(h->fields[h->host].f.value, c->port, &host, &port, NULL) == 0;
+        if (!fits || ((!host_eq(&host, &c->host) || port != c->port) && !names_us(c, &host, port))) {
+            client_tunnel_refuse(c, h, END_BAD_REQUEST, "the Host field names another host than the CONNECT", NULL, true);
+            return;
+        }
+    }
+    bool inside;
+    enum end end = client_tunnel_judge(c, agent, &v, &inside);
+    if (end != END_OK) {
+        client_tunnel_refuse(c, h, end, NULL, &v, true);
+        return;
+    }
+    buf_consume(&c->in, h->bytes);
+    client_tunnel_accept(c, inside, STR("HTTP/1.1 200 Connection established\r\n\r\n"));
+}
+
+void client_tunnel_begin(struct client *c)
+{
+    struct str first = buf_str(&c->in);
+    if (first.p[0] == 0x16) {
+        client_flush(c); /* the answer to CONNECT goes before the first byte of TLS */
+        if (c->state == CLIENT_DEAD)
+            return;
+        if (client_start_tls(c, CLIENT_TLS))
+            client_close(c, "client_closed", END_UNSET, "out of memory");
+        return;
+    }
+    if (ascii_tchar(first.p[0])) {
+        c->scheme = SCHEME_HTTP;
+        c->state = CLIENT_HEAD;
+        client_set_deadline(c);
+        return;
+    }
+    client_close(c, "protocol_denied", END_PROTOCOL_DENIED, "the tunnel carried neither TLS nor HTTP");
+}
