@@ -42,7 +42,6 @@ struct agent_state *agent_table_get(struct agent_table *t, struct str name)
     a->name_n = name.n;
     if (name.n)
         memcpy(a->name, name.p, name.n);
-    a->denied_tokens = -1; /* full at first use */
     a->next = *at;
     *at = a;
     return a;
@@ -75,19 +74,15 @@ bool agent_denied_inside(struct agent_state *a, struct str host, const struct li
     for (size_t i = 0; i < sizeof a->denied_seen / sizeof *a->denied_seen; i++)
         if (a->denied_seen[i] == hash)
             return true;
-    double full = (double)lim->denied_names_burst;
-    if (a->denied_tokens < 0)
-        a->denied_tokens = full;
-    else
-        a->denied_tokens += (double)(now_ms - a->denied_at_ms) / 1000.0 * (double)lim->denied_names_rate;
-    a->denied_at_ms = now_ms;
-    if (a->denied_tokens > full)
-        a->denied_tokens = full;
-    if (a->denied_tokens < 1)
+    if (!bucket_take(&a->denied, lim->denied_names_burst, lim->denied_names_rate, now_ms))
         return false;
-    a->denied_tokens -= 1;
     a->denied_seen[a->denied_next++ % (sizeof a->denied_seen / sizeof *a->denied_seen)] = hash;
     return true;
+}
+
+bool agent_reset_fits(struct agent_state *a, const struct limits *lim, uint64_t now_ms)
+{
+    return bucket_take(&a->resets, lim->h2_resets_burst * AGENT_RESETS, lim->h2_resets_rate * AGENT_RESETS, now_ms);
 }
 
 bool agent_event_fits(struct agent_state *a, const struct limits *lim, uint64_t now_ms)

@@ -7,6 +7,7 @@
 #ifndef PROXY_AGENT_TABLE_H
 #define PROXY_AGENT_TABLE_H
 
+#include "base/bucket.h"
 #include "base/limits.h"
 #include "policy/policy.h"
 
@@ -22,10 +23,10 @@ struct agent_state {
     struct agent_state *next;
     uint64_t connections, held; /* held: descriptors, its connections' and their origins' */
     /* denied names */
-    double denied_tokens;
-    uint64_t denied_at_ms;
+    struct bucket denied;
     uint64_t denied_seen[64]; /* hashes of names denied before: a ring */
     unsigned denied_next;
+    struct bucket resets; /* of HTTP/2 streams, over all its connections */
     /* refusal and conn events */
     uint64_t second, written;           /* in that second */
     struct agent_count refusals, conns; /* beyond the limit, or while the log had no room */
@@ -44,6 +45,9 @@ void agent_let_go(struct agent_table *t, struct agent_state *a);
 uint64_t agent_held(const struct agent_table *t); /* all of them together */
 /* May this denied name still be refused inside the tunnel? A name denied before costs nothing. */
 bool agent_denied_inside(struct agent_state *a, struct str host, const struct limits *lim, uint64_t now_ms);
+/* May one more HTTP/2 stream of this agent be reset? AGENT_RESETS times what one connection may. */
+enum { AGENT_RESETS = 10 };
+bool agent_reset_fits(struct agent_state *a, const struct limits *lim, uint64_t now_ms);
 /* May a refusal or conn event of this agent be written on its own? Each yes takes one of this second's. */
 bool agent_event_fits(struct agent_state *a, const struct limits *lim, uint64_t now_ms);
 /* It was not written: it is counted. verdict and end are static. */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "proxy/client_h2.h"
 #include "proxy/record.h"
 #include "proxy/socks5.h"
 
@@ -28,6 +29,7 @@ static void bury(struct corpse *corpse)
     buf_done(&c->in);
     buf_done(&c->out);
     client_forget_login(c);
+    client_h2_free(&c->h2);
     view_unref(&c->view);
     listener_unref(c->listener);
     free(c);
@@ -44,10 +46,8 @@ static struct str rule_of_tunnel(const struct client *c)
     return v.rule ? v.rule->name : STR_NONE;
 }
 
-static void tell_log(struct client *c, const char *end, enum end code, const char *hint)
+void client_say(struct client *c, const char *end, enum end code, const char *hint)
 {
-    if (c->made_exchange || !end)
-        return;
     struct record_conn r = {
         .agent = str_c(c->agent_name),
         .client = str_c(c->addr),
@@ -62,6 +62,13 @@ static void tell_log(struct client *c, const char *end, enum end code, const cha
         .hint = hint,
     };
     record_conn(c->w, &r);
+}
+
+/* Of a connection that had exchanges they tell enough. */
+static void tell_log(struct client *c, const char *end, enum end code, const char *hint)
+{
+    if (!c->made_exchange && end)
+        client_say(c, end, code, hint);
 }
 
 void client_uncount(struct client *c)
@@ -93,6 +100,8 @@ void client_close(struct client *c, const char *end, enum end code, const char *
     c->x = NULL;
     if (x)
         exchange_request_failed(x, END_CLIENT_CLOSED, NULL);
+    if (c->h2)
+        client_h2_end(c, END_CLIENT_CLOSED, NULL);
     client_uncount(c);
     stranger_del(&c->w->strangers, &c->stranger);
     task_cancel(&c->resume);
@@ -134,6 +143,10 @@ bool client_rest(struct client *c)
 void client_drain(struct client *c)
 {
     c->close_after = true;
+    if (c->state == CLIENT_H2) {
+        client_h2_drain(c);
+        return;
+    }
     bool idle = (c->state == CLIENT_PROXY || c->state == CLIENT_HEAD || c->state == CLIENT_TUNNEL) && !buf_size(&c->in);
     if (!idle)
         return;
@@ -176,6 +189,9 @@ void client_set_deadline(struct client *c)
         else
             timer_clear(&c->timer);
         break;
+    case CLIENT_H2:
+        client_h2_deadline(c, false);
+        break;
     case CLIENT_DRAIN:
     case CLIENT_LINGER: /* the end of an answer is given as much time as its middle */
         wait_for(c, stream_waiting(&c->stream) ? lim->write_timeout : LINGER_MS);
@@ -193,6 +209,10 @@ static void on_timer(struct timer *t)
         c->x = NULL;
         exchange_request_failed(x, END_TIMEOUT, "the client took nothing of the answer for too long");
         client_close(c, NULL, END_UNSET, NULL);
+        return;
+    }
+    if (c->state == CLIENT_H2) {
+        client_h2_timeout(c);
         return;
     }
     bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
@@ -232,12 +252,17 @@ static void on_writable(struct client *c)
         client_close(c, "client_closed", END_UNSET, NULL);
         return;
     }
-    client_set_deadline(c);
+    if (c->state == CLIENT_H2)
+        client_h2_deadline(c, true);
+    else
+        client_set_deadline(c);
     if (io == IO_AGAIN)
         return;
     watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLOUT);
     if (c->state == CLIENT_LINGER)
         client_linger(c);
+    else if (c->state == CLIENT_H2)
+        client_h2_output(c);
     else if (c->x)
         exchange_client_room(c->x);
     else if (c->state == CLIENT_HEAD || c->state == CLIENT_PROXY)
@@ -357,7 +382,12 @@ static void step_tls(struct client *c)
         return;
     }
     c->scheme = SCHEME_HTTPS;
+    bool h2 = client_tls_h2(c->stream.ssl);
     c->state = c->state == CLIENT_TLS ? CLIENT_HEAD : CLIENT_PROXY;
+    if (h2 && client_h2_start(c)) {
+        client_close(c, "client_closed", END_UNSET, "out of memory");
+        return;
+    }
     watch_set(&c->watch, EPOLLIN | (stream_waiting(&c->stream) ? EPOLLOUT : 0u));
     client_set_deadline(c);
 }
@@ -386,6 +416,7 @@ static bool wants_bytes(const struct client *c)
     case CLIENT_HEAD:
     case CLIENT_TUNNEL:
     case CLIENT_DRAIN:
+    case CLIENT_H2:
         return !c->eof;
     case CLIENT_EXCHANGE:
         return !c->eof && (c->body_done ? buf_size(&c->in) < c->view->limits->pipelined_bytes : exchange_takes_body(c->x));
@@ -417,7 +448,7 @@ static void on_eof(struct client *c, enum io io)
         client_close(c, NULL, END_UNSET, NULL);
         return;
     }
-    bool quiet = c->state == CLIENT_DRAIN || c->state == CLIENT_LINGER;
+    bool quiet = c->state == CLIENT_DRAIN || c->state == CLIENT_LINGER || c->state == CLIENT_H2;
     client_close(c, quiet ? NULL : "client_closed", END_UNSET, c->tunnel && !c->made_exchange ? "the tunnel was opened and left without a request" : NULL);
 }
 
@@ -516,8 +547,7 @@ static bool process_once(struct client *c)
     case CLIENT_TUNNEL:
         if (!buf_size(&c->in))
             return false;
-        client_tunnel_begin(c);
-        return c->state != CLIENT_DEAD;
+        return client_tunnel_begin(c) && c->state != CLIENT_DEAD;
     case CLIENT_PROXY:
     case CLIENT_HEAD:
         if (!buf_size(&c->in) || stream_waiting(&c->stream)) /* an answer still waits: no new work from a slow reader */
@@ -530,6 +560,9 @@ static bool process_once(struct client *c)
             client_h1_body(c);
             return false;
         }
+        return false;
+    case CLIENT_H2:
+        client_h2_input(c);
         return false;
     case CLIENT_DRAIN:
         client_h1_body(c);

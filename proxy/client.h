@@ -18,6 +18,7 @@ enum client_state {
     CLIENT_TLS,              /* our handshake inside the tunnel */
     CLIENT_HEAD,             /* a request head inside the tunnel */
     CLIENT_EXCHANGE,         /* an exchange runs */
+    CLIENT_H2,               /* HTTP/2 inside the tunnel: client_h2.c has its streams */
     CLIENT_DRAIN,            /* the rest of a refused or answered request's body is read and thrown away */
     CLIENT_LINGER,           /* our side is shut; what comes is thrown away until the peer ends */
     CLIENT_DEAD,
@@ -68,6 +69,7 @@ struct client {
     struct client_tls_job tls;
     struct task resume;
 
+    struct client_h2 *h2; /* NULL: HTTP/1.1 */
     /* the current message */
     struct exchange *x;
     size_t head_from;
@@ -112,8 +114,8 @@ bool client_h1_head(struct client *c);
 void client_h1_body(struct client *c);
 /* What the proxy port says itself: /healthz, /ca.pem, /proxy.pac; else how to use a proxy. */
 void client_own_page(struct client *c, const struct h1_head *h);
-/* Begins TLS or HTTP in a tunnel, by its first bytes. */
-void client_tunnel_begin(struct client *c);
+/* Begins TLS or HTTP in a tunnel, by its first bytes. False: it takes more of them to know. */
+bool client_tunnel_begin(struct client *c);
 extern const struct client_ops client_h1_ops;
 /* The next message of a SOCKS5 client in `in` (client_socks.c). False: needs more, or the connection ended. */
 bool client_socks(struct client *c);
@@ -155,6 +157,8 @@ void client_h1_answer(struct client *c, unsigned status, struct str reason, cons
                       bool head_only);
 /* Our handshake: as a tls: listener, or inside a tunnel. 0, or -1: out of memory. */
 int client_start_tls(struct client *c, enum client_state state);
+/* A line in the log about the connection itself. */
+void client_say(struct client *c, const char *end, enum end code, const char *hint);
 /* The deadline of its state. */
 void client_set_deadline(struct client *c);
 

@@ -150,11 +150,21 @@ static int on_cert(SSL *ssl, void *arg)
 
 static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in, unsigned in_n, void *arg)
 {
-    (void)ssl, (void)arg;
-    static const unsigned char offer[] = "\10http/1.1";
-    if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_n, offer, 9, in, in_n) == OPENSSL_NPN_NEGOTIATED)
+    (void)arg;
+    static const unsigned char offer[] = "\2h2\10http/1.1";
+    struct client_tls_job *job = job_of(ssl);
+    unsigned skip = job && job->host ? 0 : 3; /* the proxy port itself speaks HTTP/1.1 */
+    if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_n, offer + skip, 12 - skip, in, in_n) == OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_OK;
     return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+bool client_tls_h2(const SSL *ssl)
+{
+    const unsigned char *p;
+    unsigned n;
+    SSL_get0_alpn_selected(ssl, &p, &n);
+    return n == 2 && !memcmp(p, "h2", 2);
 }
 
 /* --- tickets --- */

@@ -3,8 +3,8 @@
  * client_tls: our side of an intercepted TLS connection. One context for all; the leaf is put in by a callback once the
  * ClientHello is whole and its server name is the CONNECT name (else alert `unrecognized_name`). Tickets are made under the
  * supervisor's keys and bound to (agent, name): a ticket of one agent or name is no ticket for another. TLS 1.2 and 1.3,
- * no early data, no renegotiation. ALPN: http/1.1, said only to a client that offered it; a client that offers only other
- * protocols gets `no_application_protocol`. */
+ * no early data, no renegotiation. ALPN: h2 inside a tunnel, and http/1.1, said only to a client that offered it; a client that offers
+ * only other protocols gets `no_application_protocol`. */
 #ifndef PROXY_CLIENT_TLS_H
 #define PROXY_CLIENT_TLS_H
 
@@ -38,6 +38,8 @@ struct client_tls_job {
 };
 /* A server object; job must outlive it or be cleared with client_tls_forget. NULL: out of memory. */
 SSL *client_tls_start(struct client_tls *t, struct client_tls_job *job);
+/* Did the handshake agree on HTTP/2? */
+bool client_tls_h2(const SSL *ssl);
 void client_tls_forget(SSL *ssl, struct client_tls_job *job);
 
 #endif

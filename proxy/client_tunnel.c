@@ -4,6 +4,7 @@
 #include "proxy/client.h"
 
 #include "base/clock.h"
+#include "proxy/client_h2.h"
 
 #include <sys/socket.h>
 
@@ -106,22 +107,32 @@ void client_tunnel_connect(struct client *c, const struct h1_head *h, const stru
     client_tunnel_accept(c, inside, STR("HTTP/1.1 200 Connection established\r\n\r\n"));
 }
 
-void client_tunnel_begin(struct client *c)
+/* HTTP/2 without TLS, known beforehand (RFC 9113 3.3): gRPC without credentials speaks so. */
+static const struct str h2_preface = STR("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+
+bool client_tunnel_begin(struct client *c)
 {
     struct str first = buf_str(&c->in);
     if (first.p[0] == 0x16) {
         client_flush(c); /* the answer to CONNECT goes before the first byte of TLS */
-        if (c->state == CLIENT_DEAD)
-            return;
-        if (client_start_tls(c, CLIENT_TLS))
+        if (c->state != CLIENT_DEAD && client_start_tls(c, CLIENT_TLS))
             client_close(c, "client_closed", END_UNSET, "out of memory");
-        return;
+        return true;
+    }
+    if (first.n < h2_preface.n && str_starts(h2_preface, first)) /* "P" begins a POST as well */
+        return false;
+    if (str_starts(first, h2_preface)) {
+        c->scheme = SCHEME_HTTP;
+        if (client_h2_start(c))
+            client_close(c, "client_closed", END_UNSET, "out of memory");
+        return true;
     }
     if (ascii_tchar(first.p[0])) {
         c->scheme = SCHEME_HTTP;
         c->state = CLIENT_HEAD;
         client_set_deadline(c);
-        return;
+        return true;
     }
     client_close(c, "protocol_denied", END_PROTOCOL_DENIED, "the tunnel carried neither TLS nor HTTP");
+    return true;
 }

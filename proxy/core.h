@@ -62,6 +62,7 @@ struct worker {
     struct buf scratch;                    /* scratch of the scrubber and of small answers; wiped */
     char *spares[WORKER_SPARES];           /* empty blocks of WORKER_BLOCK bytes, for buffers between messages */
     unsigned nspares;
+    uint64_t h2_held;                      /* of request bodies, by client_h2.c */
     uint64_t replay_bytes;                 /* of request bodies kept by all exchanges (exchange.replay) */
     struct worker_stats stats;
 };

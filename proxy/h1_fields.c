@@ -158,6 +158,11 @@ static bool is_token(struct str s)
     return s.n > 0 && h1_token_end(s.p, s.p + s.n, &seen) == s.p + s.n;
 }
 
+bool h1_request_name_ok(struct str name)
+{
+    return is_token(name) && !is_alias(name, h1_name_of(name), true);
+}
+
 /* The last gate before the wire: what cannot be a field is never written, whoever made it; the buffer fails instead. */
 void h1_put_field(struct buf *out, struct str name, struct str value)
 {

@@ -124,6 +124,9 @@ enum h1_name h1_name_of(struct str name);
 bool h1_list_has(struct str value, struct str token);
 /* Does the head's Connection field nominate this name? */
 bool h1_connection_names(const struct h1_head *h, struct str name);
+/* May a field of a request (or of a trailer section) have this name: a token, and none that a server which maps marks to one character
+ * would take for a framing or credential field? */
+bool h1_request_name_ok(struct str name);
 /* A value may be written into a head: no CR, LF, NUL or other control (HTAB allowed), RFC 9110 5.5. */
 bool h1_value_ok(struct str value);
 /* "Name: value\r\n". The caller looks at out->failed, which is also set, and nothing written, where name or value could

@@ -322,7 +322,7 @@ def test_leaves():
 
 
 def test_old_tls_is_refused(lab):
-    for args in (["-tls1_1"], ["-tls1_2", "-cipher", "AES128-SHA@SECLEVEL=0"], ["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA@SECLEVEL=0"], ["-alpn", "h2"]):
+    for args in (["-tls1_1"], ["-tls1_2", "-cipher", "AES128-SHA@SECLEVEL=0"], ["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA@SECLEVEL=0"], ["-alpn", "h3"]):
         code, out = s_client(lab, "open.test", *args)
         assert code != 0 and "Cipher is (NONE)" in out, (args, out[-300:])
     for args in (["-tls1_2"], ["-tls1_3"], ["-alpn", "h2,http/1.1"]):
