@@ -300,6 +300,10 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
         .length = h->length,
         .close = false,
     };
+    if (!no_body && h->body == H1_BODY_NONE) { /* HTTP/2: the head ended it */
+        a.has_length = true;
+        a.length = 0;
+    }
     if (no_body) /* the length of what a GET would bring, where it was said (RFC 9110 8.6) */
         a.has_length = h->status != 204 && said_length(h, &a.length);
     if (n == SIZE_MAX || unread) {
