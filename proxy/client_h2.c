@@ -15,6 +15,8 @@ enum {
     STREAM_HIGH = 64 * 1024,  /* of an answer, unsent, before its origin waits */
     BODY_MAX = 1024 * 1024,   /* of an answer, unsent, ever: what an exchange adds to STREAM_HIGH at once, scrubbed */
     CONNECTION_WINDOW = 1024 * 1024,
+    FRAME_MAX = 16384, /* SETTINGS_MAX_FRAME_SIZE as it is without being said */
+    RESETS_KEPT = 64,
     FREE_BYTES = 4096,        /* of bodies that allow one more control frame */
     TRAILERS_MAX = 64,
     LINGER_MS = 2000,
@@ -34,6 +36,9 @@ struct client_h2 {
     enum h2_wait wait;
     const char *fault; /* why the connection was ended, for the log; NULL: it was not, or by the client */
     struct bucket control, resets;
+    int32_t highest;                 /* stream that the client opened */
+    int32_t resets_sent[RESETS_KEPT]; /* streams that we reset: frames for them may be on their way. A ring */
+    unsigned next_reset;
     uint64_t carried; /* bytes of bodies that no control frame was allowed for yet */
 };
 
@@ -339,6 +344,25 @@ static void hold(struct client_stream *s, struct str data)
 
 /* --- what nghttp2 calls --- */
 
+static bool was_reset(const struct client_h2 *h, int32_t id)
+{
+    for (size_t i = 0; i < RESETS_KEPT; i++)
+        if (h->resets_sent[i] == id)
+            return true;
+    return false;
+}
+
+/* A new stream's identifier is higher than all before (RFC 9113 5.1.1). Of one that is forgotten only what was on its way when we
+ * reset it may still come. */
+static void check_identifier(struct client *c, int32_t id)
+{
+    struct client_h2 *h = c->h2;
+    if (id > h->highest)
+        h->highest = id;
+    else if (!nghttp2_session_find_stream(h->session, id) && !was_reset(h, id))
+        end_connection(c, NGHTTP2_PROTOCOL_ERROR, "HTTP/2: a stream's identifier is not higher than those before");
+}
+
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
 {
     struct client *c = user;
@@ -348,7 +372,11 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
             count_control(c);
         break;
     case NGHTTP2_HEADERS:
-    case NGHTTP2_CONTINUATION: /* nghttp2 takes eight of them */
+        check_identifier(c, hd->stream_id);
+        break;
+    case NGHTTP2_CONTINUATION: /* nghttp2 takes eight of them, of any size */
+        if (hd->length > FRAME_MAX)
+            end_connection(c, NGHTTP2_FRAME_SIZE_ERROR, "HTTP/2: a frame over SETTINGS_MAX_FRAME_SIZE");
         break;
     case NGHTTP2_RST_STREAM:
         if (stream_at(session, hd->stream_id))
@@ -466,6 +494,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     struct client_stream *s = stream_at(session, frame->hd.stream_id);
     switch (frame->hd.type) {
     case NGHTTP2_RST_STREAM:
+        c->h2->resets_sent[c->h2->next_reset++ % RESETS_KEPT] = frame->hd.stream_id;
         switch (frame->rst_stream.error_code) {
         case NGHTTP2_NO_ERROR:
         case NGHTTP2_CANCEL:
@@ -879,8 +908,8 @@ void client_h2_input(struct client *c)
         return;
     }
     if (c->state == CLIENT_H2 && n < 0)
-        end_connection(c, n == NGHTTP2_ERR_FLOODED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_INTERNAL_ERROR,
-                       n == NGHTTP2_ERR_FLOODED ? "HTTP/2: more questions than are answered" : "HTTP/2: out of memory");
+        end_connection(c, n == NGHTTP2_ERR_NOMEM ? NGHTTP2_INTERNAL_ERROR : NGHTTP2_ENHANCE_YOUR_CALM,
+                       n == NGHTTP2_ERR_NOMEM ? "HTTP/2: out of memory" : "HTTP/2: more frames than are answered, or in one header block");
     flush_dirty(c);
     h->busy = false;
     if (c->state == CLIENT_H2)
@@ -993,7 +1022,6 @@ static int make_session(struct client *c)
         nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
         nghttp2_session_callbacks_set_send_data_callback(cb, send_data);
         nghttp2_option_set_no_auto_window_update(opt, 1);
-        nghttp2_option_set_no_closed_streams(opt, 1);
         r = nghttp2_session_server_new2(&c->h2->session, cb, c, opt) ? -1 : 0;
     }
     nghttp2_session_callbacks_del(cb);
@@ -1010,7 +1038,6 @@ int client_h2_start(struct client *c)
     nghttp2_settings_entry settings[] = {
         { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->h2_streams },
         { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->head_bytes },
-        { NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1 },
     };
     if (nghttp2_submit_settings(c->h2->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof *settings) ||
         nghttp2_session_set_local_window_size(c->h2->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW))
