@@ -154,6 +154,14 @@ void watch_del(struct watch *w)
     w->loop = NULL;
 }
 
+void watch_closing(struct watch *w)
+{
+    if (!w->loop)
+        return;
+    slot_give(w->loop, w->slot);
+    w->loop = NULL;
+}
+
 /* --- timers --- */
 
 static void timer_link(struct loop *l, struct timer *t)

@@ -56,6 +56,8 @@ int watch_add_exclusive(struct loop *l, struct watch *w);
 /* Changes the wanted events; no system call when nothing changes. */
 void watch_set(struct watch *w, uint32_t events);
 void watch_del(struct watch *w);
+/* The same without a system call, where the descriptor is closed next and no other process ever had it: the kernel forgets it then. */
+void watch_closing(struct watch *w);
 
 /* (Re)sets the timer to fire once at now + after_ms. */
 void timer_set(struct loop *l, struct timer *t, uint64_t after_ms);

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 enum { READ_BYTES = 32 * 1024, /* at least, a read */
        READ_MOST = WORKER_BLOCK - 8,
@@ -107,7 +105,7 @@ void client_close(struct client *c, const char *end, enum end code, const char *
     task_cancel(&c->resume);
     timer_clear(&c->timer);
     client_tls_forget(c->stream.ssl, &c->tls);
-    watch_del(&c->watch);
+    watch_closing(&c->watch);
     stream_close(&c->stream);
     *c->link = c->next;
     if (c->next)
@@ -618,15 +616,12 @@ void client_next(struct client *c)
 
 /* --- the beginning --- */
 
-static void read_peer(struct client *c)
+static void read_peer(struct client *c, const struct sockaddr_storage *from)
 {
-    struct sockaddr_storage sa;
-    socklen_t n = sizeof sa;
     char text[46];
-    memset(&sa, 0, sizeof sa);
     if (c->listener->kind == LISTENER_UNIX) {
         struct ucred cred;
-        n = sizeof cred;
+        socklen_t n = sizeof cred;
         if (getsockopt(c->stream.fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0) {
             c->has_uid = true;
             c->uid = cred.uid;
@@ -634,14 +629,11 @@ static void read_peer(struct client *c)
         }
         return;
     }
-    if (getpeername(c->stream.fd, (struct sockaddr *)&sa, &n) == 0 && ip_from_sockaddr(&sa, &c->source, &c->source_port) == 0)
+    if (ip_from_sockaddr(from, &c->source, &c->source_port) == 0)
         snprintf(c->addr, sizeof c->addr, "%s", ip_format(&c->source, text));
-    int on = 1;
-    setsockopt(c->stream.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(c->stream.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-void client_new(struct worker *w, struct listener *l, int fd)
+void client_new(struct worker *w, struct listener *l, int fd, const struct sockaddr_storage *from)
 {
     struct client *c = calloc(1, sizeof *c);
     if (!c) {
@@ -667,7 +659,7 @@ void client_new(struct worker *w, struct listener *l, int fd)
         c->next->link = &c->next;
     w->clients = c;
     w->stats.clients++;
-    read_peer(c);
+    read_peer(c, from);
     stranger_add(&w->strangers, &c->stranger, &c->source, c->uid);
     c->state = CLIENT_PROXY;
     c->active_ms = loop_now_ms(w->loop);

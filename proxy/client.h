@@ -86,8 +86,9 @@ struct client {
     struct buf in, out;
 };
 
-/* Takes fd, accepted on this listener. */
-void client_new(struct worker *w, struct listener *l, int fd);
+struct sockaddr_storage;
+/* Takes fd, accepted on this listener from this address. */
+void client_new(struct worker *w, struct listener *l, int fd, const struct sockaddr_storage *from);
 /* Closes at once; an exchange that runs is ended. */
 void client_close(struct client *c, const char *end, enum end code, const char *hint);
 /* Closes the connection that gives way first when descriptors are short. False: none does. */

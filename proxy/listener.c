@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -70,10 +72,12 @@ static void on_event(struct watch *w, uint32_t ev)
     struct listener *l = (struct listener *)((char *)w - offsetof(struct listener, watch));
     bool failed = false; /* room was made for it once: should that not help, the next round tries again */
     for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
-        int fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from = { 0 };
+        socklen_t n = sizeof from;
+        int fd = accept4(l->watch.fd, (struct sockaddr *)&from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             failed = false;
-            client_new(l->w, l, fd);
+            client_new(l->w, l, fd, &from);
             /* The number alone does not tell: the next one may be the lower number of one that was just closed. */
             if ((fd < l->w->fd_most && !worker_crowded(l->w)) || go_on(l, "the last quarter of them is kept for origins"))
                 continue;
@@ -114,6 +118,11 @@ int listener_add(struct worker *w, const struct config_listener *cl, int fd, str
     l->local = cl->kind == LISTENER_UNIX || is_loopback(&cl->ip);
     l->text_n = cl->text.n;
     memcpy(l->text, cl->text.p, cl->text.n);
+    if (cl->kind != LISTENER_UNIX) { /* what is accepted inherits it (tcp(7), socket(7)) */
+        int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    }
     l->watch = (struct watch) { .fd = fd, .events = EPOLLIN, .cb = on_event };
     if (watch_add_exclusive(w->loop, &l->watch)) {
         free(l);
