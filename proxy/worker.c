@@ -10,11 +10,12 @@
 #include "proxy/pool.h"
 #include "proxy/record.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { SWEEP_MS = 1000 };
+enum { GONE_MANY = 256, FORGOTTEN_MS = 70000, SWEEP_MS = 1000 };
 
 /* --- burial --- */
 
@@ -85,10 +86,26 @@ static void on_rest(struct timer *t)
         timer_set(w->loop, t, WORKER_REST_MS);
 }
 
+/* After many connections the allocator keeps what they had, between pieces that are still in use; half of them gone, it gives it back.
+ * Once more when what is remembered of their hosts is gone too, which keeps a page each until then. It costs a walk through what is
+ * free, for at least GONE_MANY connections. */
+static void give_back(struct worker *w)
+{
+    uint64_t open = w->stats.clients + w->stats.exchanges + pool_size(w->pool), now = loop_now_ms(w->loop);
+    bool gone = open <= w->most_open / 2 && w->most_open - open >= GONE_MANY;
+    if (open > w->most_open || gone)
+        w->most_open = open;
+    if (!gone && (!w->give_back_ms || now < w->give_back_ms))
+        return;
+    malloc_trim(0);
+    w->give_back_ms = gone ? now + FORGOTTEN_MS : 0;
+}
+
 static void on_sweep(struct timer *t)
 {
     struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, sweep));
     timer_set(w->loop, t, SWEEP_MS);
+    give_back(w);
     record_counted(w, false);
     listener_resume(w);
     if (w->unsynced)

@@ -915,7 +915,7 @@ def kill(pid, sig=signal.SIGKILL):
 def wait_for(holds, what="that", timeout=WAIT):
     end = time.monotonic() + timeout
     while not holds():
-        assert time.monotonic() < end, f"{what} did not happen within {timeout} s"
+        assert time.monotonic() < end, f"{what() if callable(what) else what} did not happen within {timeout} s"
         time.sleep(0.01)
 
 

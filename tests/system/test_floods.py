@@ -111,11 +111,15 @@ def measured(lab):
 def back(lab, before, kib, which):
     pids = {k: r["pid"] for k, r in F.roles(lab).items()}
     wait_for(lambda: all(F.descriptors(p) <= before[k][1] + SPARE_FDS for k, p in pids.items()), f"{which}: the descriptors of before ({before})", 15)
-    grown = {k: n[0] - before[k][0] for k, n in measured(lab).items() if n[0] - before[k][0] > kib}
-    assert F.sanitized() or not grown, f"{which}: KiB more than before: {grown}"  # a sanitizer keeps what was freed
+
+    def grown():
+        return {k: n[0] - before[k][0] for k, n in measured(lab).items() if n[0] - before[k][0] > kib}
+
+    # What the allocator keeps is given back by the second. A sanitizer keeps what was freed.
+    wait_for(lambda: F.sanitized() or not grown(), lambda: f"{which}: the memory of before; KiB more: {grown()}", 15)
 
 
-def withstands(lab, attack, ask=None, pause=0.02, least=5, settles=True):
+def withstands(lab, attack, ask=None, pause=0.02, least=5, settles=True, more_kib=0):
     """attack(hold): makes its connections, and appends those to close to `hold`; what it returns last is returned."""
     for _ in range(10):
         assert F.works(lab)
@@ -132,7 +136,7 @@ def withstands(lab, attack, ask=None, pause=0.02, least=5, settles=True):
                 s.close()
         lab.fresh()
         if settles:
-            back(lab, before, kib, which)
+            back(lab, before, kib + more_kib, which)
         before = {k: (n[0], before[k][1]) for k, n in measured(lab).items()}
     assert {k: r["pid"] for k, r in F.roles(lab).items()} == pids, "a role ended"
     F.must_work(lab, "a request after it", DEADLINE)
@@ -216,9 +220,10 @@ def slow_readers(lab, hold):
     """A big answer that nobody takes: what waits for one client is bounded."""
     pid, n = F.pid_of(lab, "worker"), size(40, 200)
     base = F.rss_kib(pid)
-    for _ in range(n):
+    for i in range(n):
         hold.append(raw(lab, plain(lab, "/big"), rcvbuf=4096))
-    wait_for(lambda: sum(m.target == "/big" for m in lab.plain.requests) >= n, "every request at the origin", 30)
+        if i % 20 == 19:  # the origin is slow to accept meanwhile, and of dials in progress there is a limit
+            wait_for(lambda: sum(m.target == "/big" for m in lab.plain.requests) > i, "every request at the origin", 30)
     time.sleep(1)  # time to read in as much as it will
     each = (F.rss_kib(pid) - base) // n
     assert F.sanitized() or each < 512, f"{each} KiB for each"
@@ -450,7 +455,7 @@ def test_names_never_seen_allowed(lab):
             if c:
                 c.close(notify=False)
 
-    withstands(lab, attack, fresh_leaf(lab, []), 0.15)
+    withstands(lab, attack, fresh_leaf(lab, []), 0.15 if not FULL else 0.35)  # for longer than the burst: less than its share of ten a second
 
 
 def test_names_never_seen_denied(lab):
@@ -506,7 +511,7 @@ def test_names_with_a_placeholder(lab):
                 codes.add(lease_of(c, "mallory", c.name).code)
         return codes
 
-    withstands(lab, attack, fresh, 0.15)
+    withstands(lab, attack, fresh, 0.15 if not FULL else 0.35)
 
 
 class Dns:
@@ -559,7 +564,8 @@ def test_names_whose_server_is_silent():
                 hold.append(c)
 
     try:
-        withstands(lab, attack, fresh, settles=FULL)  # the questions go on for ten seconds
+        # The questions go on for ten seconds. What is remembered of a host's credentials for a minute may keep a page each.
+        withstands(lab, attack, fresh, settles=FULL, more_kib=size(140, 2000) * 4)
     finally:
         lab.close()
         dns.close()
