@@ -28,6 +28,12 @@ static int parse_url(struct str url, struct question *q, struct err *err)
 {
     uint16_t port = 443;
     q->ask.scheme = SCHEME_HTTPS;
+    if (str_eq(q->ask.method, STR("CONNECT")) && str_find(url, STR("://")) < 0) { /* as it is on the wire */
+        q->ask.scheme = SCHEME_NONE;
+        q->ask.host = &q->host;
+        q->ask.path = STR("");
+        return authority_parse(url, port, &q->host, &q->ask.port, err);
+    }
     if (str_starts(url, STR("https://"))) {
         url = str_from(url, 8);
     } else if (str_starts(url, STR("http://"))) {
@@ -133,6 +139,10 @@ static struct outcome judge(const struct question *q, const struct verdict *v, c
 {
     struct str m = q->ask.method;
     struct outcome o = { .code = v->code, .by_rule = true, .why = "" };
+    if (v->kind == VERDICT_TUNNEL || q->ask.scheme == SCHEME_NONE) { /* decided at CONNECT */
+        o.passes = v->kind != VERDICT_DENY;
+        return o;
+    }
     if (str_eq_nocase(m, STR("TRACE")) || str_eq_nocase(m, STR("TRACK")) || str_eq_nocase(m, STR("CONNECT")))
         return (struct outcome) { .code = END_BAD_REQUEST, .why = "the method is never forwarded" };
     if (v->kind == VERDICT_DENY || v->kind == VERDICT_ASK)
@@ -153,7 +163,8 @@ static struct outcome judge(const struct question *q, const struct verdict *v, c
 static const char *verdict_name(const struct verdict *v)
 {
     static const char *const names[] = {
-        [VERDICT_DENY] = "deny", [VERDICT_ALLOW] = "allow", [VERDICT_ASK] = "ask", [VERDICT_OBSERVE] = "observe"
+        [VERDICT_DENY] = "deny",       [VERDICT_ALLOW] = "allow",   [VERDICT_ASK] = "ask",
+        [VERDICT_OBSERVE] = "observe", [VERDICT_TUNNEL] = "tunnel",
     };
     return names[v->kind];
 }
@@ -194,7 +205,7 @@ static void print_text(const struct verdict *v, struct str steps, const struct q
     if (!o->by_rule)
         printf("%s: %s%s%s%s\n", end_code(o->code), end_sentence(o->code), o->why[0] ? " (" : "", o->why,
                o->why[0] ? ")" : "");
-    else if (swap->known && !swap->plan.n && q->nfields)
+    else if (swap->known && !swap->plan.n && q->nfields && v->kind != VERDICT_TUNNEL)
         printf("no placeholder in what was given: nothing is swapped\n");
     if (!swap->known)
         printf("(the install key cannot be read here: placeholders were not looked for)\n");
@@ -209,9 +220,15 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
     struct swap_answer swap = { 0 };
     struct buf steps;
     buf_init(&steps, 1024 * 1024);
-    policy_eval(g->policy, &q->ask, &v);
+    if (q->ask.scheme == SCHEME_NONE)
+        policy_eval_connect(g->policy, q->ask.agent, q->ask.host, q->ask.port, q->ask.now_us, &v);
+    else if (q->ask.scheme != SCHEME_HTTPS || !policy_tunnels(g->policy, &q->ask, &v))
+        policy_eval(g->policy, &q->ask, &v);
     policy_explain(g->policy, &q->ask, &steps);
-    plan_swap(g, q, &swap);
+    if (q->ask.scheme != SCHEME_NONE && v.kind != VERDICT_TUNNEL)
+        plan_swap(g, q, &swap);
+    else
+        swap.known = true;
     struct outcome o = judge(q, &v, &swap);
     if (cli->json)
         print_json(g, &v, buf_str(&steps), &swap, &o);

@@ -309,7 +309,8 @@ static const char *judge(const struct snapshot *s, const struct dial_ask *ask, c
     int64_t now_us = clock_wall_us();
     policy_eval_connect(s->policy, agent, host, ask->port, now_us, &v);
     bool observe = s->config->observe;
-    if (v.kind != VERDICT_ALLOW && !(observe && v.kind == VERDICT_OBSERVE))
+    bool tunnel = v.kind == VERDICT_TUNNEL;
+    if (v.kind != VERDICT_ALLOW && !tunnel && !(observe && v.kind == VERDICT_OBSERVE))
         return end_code(v.code);
     *ret_rule = NULL;
     if (ask->rule.n == 0)
@@ -319,7 +320,7 @@ static const char *judge(const struct snapshot *s, const struct dial_ask *ask, c
         return "the rule is not in force";
     if (!snapshot_rule_may_match(rule, agent, host, ask->port, now_us))
         return "the rule does not cover this host and port";
-    if (rule->action == RULE_ALLOW)
+    if (rule->action == RULE_ALLOW || (tunnel && rule == v.rule))
         *ret_rule = rule;
     else if (!observe)
         return "the rule does not allow";

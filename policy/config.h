@@ -81,7 +81,7 @@ struct path_pattern {
     struct str text; /* "/repos/acme/" "**": compiled by path_pattern.h */
 };
 
-enum rule_action { RULE_DENY = 0, RULE_ALLOW, RULE_ASK };
+enum rule_action { RULE_DENY = 0, RULE_ALLOW, RULE_ASK, RULE_TUNNEL };
 struct rule {
     struct str name;
     unsigned index;
@@ -96,6 +96,7 @@ struct rule {
     struct path_pattern *paths;
     size_t npaths; /* 0: all */
     enum rule_action action;
+    bool tls_none; /* of a tunnel: its bytes need not be TLS */
     struct cidr *allow_addresses;
     size_t nallow_addresses;
     uint64_t connect_ms, idle_ms, total_ms; /* 0: not set */

@@ -53,7 +53,7 @@ static void print_section(FILE *out, enum config_section section)
     for (const struct config_key *k = config_key_table; k->name; k++) {
         if (k->section != section)
             continue;
-        bool later = k->read == read_later || k->read == read_console || k->read == read_rule_tls;
+        bool later = k->read == read_later || k->read == read_console;
         fprintf(out, "| `%s` | %s | %s%s |\n", k->name, k->flags & KEY_REQUIRED ? "required" : k->dflt,
                 later ? "not in this build: " : "", k->doc);
     }

@@ -59,20 +59,20 @@ bool read_action(struct config_reader *r, const struct ynode *v, void *out)
     else if (is_scalar(v) && str_eq(v->text, STR("ask")))
         action = RULE_ASK;
     else if (is_scalar(v) && str_eq(v->text, STR("tunnel")))
-        return config_expected(r, v, "allow, deny or ask, because the feature \"action: tunnel\" is not in this build");
+        action = RULE_TUNNEL;
     else if (!is_scalar(v) || !str_eq(v->text, STR("deny")))
-        return config_expected(r, v, "allow, deny or ask");
+        return config_expected(r, v, "allow, deny, ask or tunnel");
     memcpy(out, &action, sizeof action);
     return true;
 }
 
-/* The key only says something about tunnels; its default is harmless without them. */
 bool read_rule_tls(struct config_reader *r, const struct ynode *v, void *out)
 {
-    (void)out;
-    if (is_scalar(v) && str_eq(v->text, STR("required")))
-        return true;
-    return config_expected(r, v, "\"required\", because the feature \"action: tunnel\" is not in this build");
+    bool none = is_scalar(v) && str_eq(v->text, STR("none"));
+    if (!none && !(is_scalar(v) && str_eq(v->text, STR("required"))))
+        return config_expected(r, v, "required or none");
+    memcpy(out, &none, sizeof none);
+    return true;
 }
 
 bool read_timeouts(struct config_reader *r, const struct ynode *v, void *out)
@@ -97,6 +97,40 @@ void rule_defaults(struct rule *rule)
     rule->http = rule->action == RULE_DENY;
 }
 
+/* A key that says something about requests, of which a tunnel shows none. */
+static bool no_request_key(struct config_reader *r, const struct ynode *v, const char *key)
+{
+    const struct ynode *n = ynode_get(v, str_c(key));
+    if (!n || ynode_is_null(n))
+        return true;
+    snprintf(r->path, sizeof r->path, "%s", key);
+    config_expected(r, n, "no %s with action: tunnel, which shows no requests (leave the key out, or write action: allow)", key);
+    r->path[0] = 0;
+    return false;
+}
+
+/* What the keys of a rule say together. */
+static bool rule_agrees(struct config_reader *r, const struct ynode *v, const struct rule *rule)
+{
+    bool ok = true;
+    const struct ynode *tls = ynode_get(v, STR("tls")), *schemes = ynode_get(v, STR("schemes"));
+    if (rule->action == RULE_TUNNEL) {
+        ok &= no_request_key(r, v, "methods");
+        ok &= no_request_key(r, v, "paths");
+        if (rule->http && schemes) {
+            snprintf(r->path, sizeof r->path, "schemes");
+            config_expected(r, schemes, "no http with action: tunnel (what is no TLS is tunnelled with tls: none, on the ports listed)");
+            ok = false;
+        }
+    } else if (rule->tls_none && tls) {
+        snprintf(r->path, sizeof r->path, "tls");
+        config_expected(r, tls, "required, because tls: none belongs to action: tunnel");
+        ok = false;
+    }
+    r->path[0] = 0;
+    return ok;
+}
+
 static bool read_rule(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct rule rule = { .at = { v->line, v->col } };
@@ -105,7 +139,7 @@ static bool read_rule(struct config_reader *r, const struct ynode *v, void *out)
         snprintf(r->path, sizeof r->path, "rules");
         return config_expected(r, v, "a map with name, hosts and action");
     }
-    bool ok = config_read_section(r, v, SECTION_RULE, &rule);
+    bool ok = config_read_section(r, v, SECTION_RULE, &rule) && rule_agrees(r, v, &rule);
     rule_defaults(&rule);
     memcpy(out, &rule, sizeof rule);
     return ok;

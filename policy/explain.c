@@ -22,8 +22,10 @@ static const char *scheme_name(enum scheme s)
     return s == SCHEME_HTTPS ? "https" : s == SCHEME_HTTP ? "http" : "scheme not known yet,";
 }
 
-static const char *fit_words(enum fit fit, bool expired)
+static const char *fit_words(enum fit fit, bool expired, bool tunnel)
 {
+    if (tunnel && fit == FIT_PORT)
+        return "no: other ports, or a rule before it depends on the request";
     switch (fit) {
     case FIT_NO:
         return expired ? "no: it has expired" : "no: it is for other agents";
@@ -46,6 +48,8 @@ static const char *action_name(enum rule_action a)
         return "allow";
     case RULE_ASK:
         return "ask";
+    case RULE_TUNNEL:
+        return "tunnel";
     case RULE_DENY:
         break;
     }
@@ -65,7 +69,8 @@ static void put_request(const struct policy *p, const struct ask *ask, struct bu
     buf_putf(out, "\n");
 }
 
-static void put_rules(const struct policy *p, const struct ask *ask, struct buf *out)
+/* tunnel: the rule that takes the connection at CONNECT; NULL: none does. */
+static void put_rules(const struct policy *p, const struct ask *ask, const struct rule *tunnel, struct buf *out)
 {
     struct id_walk walk;
     uint32_t id;
@@ -76,22 +81,27 @@ static void put_rules(const struct policy *p, const struct ask *ask, struct buf 
         enum fit fit = rule_fit(p, rule, ask);
         bool expired = rule->expires_us && ask->now_us >= rule->expires_us;
         seen++;
-        buf_putf(out, "rule %.*s [%s]: %s", STR_ARG(rule->name), action_name(rule->action), fit_words(fit, expired));
+        const char *words = rule == tunnel ? "yes: the bytes of a CONNECT go through unread" : fit_words(fit, expired, rule->action == RULE_TUNNEL);
+        buf_putf(out, "rule %.*s [%s]: %s", STR_ARG(rule->name), action_name(rule->action), words);
         put_at(out, p, rule->at);
-        if (fit == FIT_YES)
+        if (fit == FIT_YES || rule == tunnel)
             break;
     }
     if (!seen)
         buf_putf(out, "rules: none of %zu names this host\n", p->config->nrules);
 }
 
-static void put_verdict(const struct policy *p, const struct ask *ask, struct buf *out)
+static void put_verdict(const struct policy *p, const struct ask *ask, const struct verdict *at_connect, struct buf *out)
 {
     static const char *const names[] = {
-        [VERDICT_DENY] = "deny", [VERDICT_ALLOW] = "allow", [VERDICT_ASK] = "ask", [VERDICT_OBSERVE] = "observe"
+        [VERDICT_DENY] = "deny",       [VERDICT_ALLOW] = "allow",   [VERDICT_ASK] = "ask",
+        [VERDICT_OBSERVE] = "observe", [VERDICT_TUNNEL] = "tunnel",
     };
     struct verdict v;
-    policy_eval(p, ask, &v);
+    if (at_connect)
+        v = *at_connect;
+    else
+        policy_eval(p, ask, &v);
     buf_putf(out, "verdict %s", names[v.kind]);
     if (v.code != END_OK)
         buf_putf(out, " %s: %s", end_code(v.code), end_sentence(v.code));
@@ -127,8 +137,19 @@ int policy_explain(const struct policy *p, const struct ask *ask, struct buf *ou
     if (!ask->agent || !ask->host)
         return -1;
     put_request(p, ask, out);
-    put_rules(p, ask, out);
-    put_verdict(p, ask, out);
-    put_credentials(p, ask, out);
+    struct verdict v = { 0 };
+    bool tunnel = ask->scheme != SCHEME_HTTP && policy_tunnels(p, ask, &v); /* http comes in absolute form, without a CONNECT */
+    bool connect = str_eq(ask->method, STR("CONNECT")) && !ask->path.n;
+    if (connect && !tunnel)
+        policy_eval_connect(p, ask->agent, ask->host, ask->port, ask->now_us, &v);
+    if (connect && !tunnel && v.kind == VERDICT_ALLOW)
+        buf_putf(out, "connect: intercepted; rules decide about each request in it, with its method and path\n");
+    else
+        put_rules(p, ask, tunnel ? v.rule : NULL, out);
+    put_verdict(p, ask, tunnel || connect ? &v : NULL, out);
+    if (tunnel)
+        buf_putf(out, "credentials: a tunnel is not read, so none is swapped in it\n");
+    else
+        put_credentials(p, ask, out);
     return out->failed ? -1 : 0;
 }

@@ -60,7 +60,7 @@ struct ask {
     struct str path; /* the received bytes up to the first '?' */
     int64_t now_us;
 };
-enum verdict_kind { VERDICT_DENY = 0, VERDICT_ALLOW, VERDICT_ASK, VERDICT_OBSERVE };
+enum verdict_kind { VERDICT_DENY = 0, VERDICT_ALLOW, VERDICT_ASK, VERDICT_OBSERVE, VERDICT_TUNNEL /* only of policy_eval_connect */ };
 struct verdict {
     enum verdict_kind kind;
     enum end code;           /* of a deny, ask or observe: why; END_OK for allow */
@@ -72,9 +72,12 @@ struct verdict {
  * with the code it would have had. */
 void policy_eval(const struct policy *p, const struct ask *ask, struct verdict *ret);
 /* At CONNECT, when scheme (SCHEME_NONE: not known yet), method and path are unknown: three-valued. VERDICT_ALLOW here means
- * "intercept and decide per request". A deny is certain. */
+ * "intercept and decide per request", VERDICT_TUNNEL: its bytes go through unread (a tunnel rule is the first that is not "no").
+ * A deny is certain. */
 void policy_eval_connect(const struct policy *p, const struct agent *agent, const struct host *host, uint16_t port,
                          int64_t now_us, struct verdict *ret);
+/* Would a client that comes to this host by CONNECT or SOCKS5 be tunnelled? Then *ret is that verdict, and no request is seen. */
+bool policy_tunnels(const struct policy *p, const struct ask *ask, struct verdict *ret);
 /* Paths that are refused whatever the rules say: dot segments in any encoding, `\`, %00, bad %, fragments, raw control
  * characters and spaces (PRODUCT: Paths). `target` is the origin-form target with its query. 0 or -1 with the reason. */
 int policy_path_check(struct str target, struct err *err);

@@ -6,6 +6,7 @@
 #include "policy/policy_impl.h"
 
 #include <libpsl.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { PLACEHOLDER_MIN = 20, PLACEHOLDER_DISTINCT = 10, LITERALS_MAX = 2048, SHADOW_WORK_MAX = 4000000 };
@@ -245,7 +246,7 @@ static bool any_rule_reaches(const struct policy *p, const struct credential *c)
 {
     for (size_t i = 0; i < p->config->nrules; i++) {
         const struct rule *rule = &p->config->rules[i];
-        for (size_t k = 0; rule->action != RULE_DENY && k < rule->nhosts; k++)
+        for (size_t k = 0; rule->action != RULE_DENY && rule->action != RULE_TUNNEL && k < rule->nhosts; k++)
             for (size_t m = 0; m < c->nhosts; m++)
                 if (host_pattern_covers(&rule->hosts[k], &c->hosts[m]) ||
                     host_pattern_covers(&c->hosts[m], &rule->hosts[k]))
@@ -381,6 +382,99 @@ static void check_shadows(const struct policy *p, struct diag *diag)
     }
 }
 
+/* --- tunnels --- */
+
+/* A host that both patterns match, and what it stands for. False: there is none. */
+static bool witness(const struct host_pattern *a, const struct host_pattern *b, struct host *ret)
+{
+    char name[300];
+    const struct host_pattern *narrow = host_pattern_covers(a, b) ? b : host_pattern_covers(b, a) ? a : NULL;
+    if (!narrow)
+        return false;
+    if (narrow->kind == PATTERN_EXACT) {
+        *ret = narrow->host;
+        return true;
+    }
+    snprintf(name, sizeof name, "any-other.%s", narrow->kind == PATTERN_SUFFIX ? narrow->host.name : "invalid");
+    return host_parse(str_c(name), ret, NULL) == 0;
+}
+
+/* Nothing is swapped in a tunnel: a credential for a host that its agent reaches through one is a mistake in either. */
+static bool check_tunnelled(const struct policy *p, struct diag *diag, const struct rule *rule, const struct credential *c, const struct host_pattern *h,
+                            const struct host_pattern *of_rule, size_t *work)
+{
+    struct host host;
+    if (!witness(h, of_rule, &host))
+        return false;
+    for (size_t i = 0; i < c->agents.n; i++)
+        for (size_t k = 0; k < c->nports && ++*work < SHADOW_WORK_MAX; k++) {
+            const struct agent *a = policy_agent(p, c->agents.v[i]);
+            struct verdict v = { 0 };
+            if (a)
+                policy_eval_connect(p, a, &host, c->ports[k], 0, &v);
+            if (v.kind != VERDICT_TUNNEL || v.rule != rule)
+                continue;
+            if (h->kind == PATTERN_EXACT)
+                policy_error(p, diag, h->at,
+                             "hosts: expected no host that is tunnelled, because nothing is swapped in a tunnel, got \"%s\", which rule \"%.*s\" on "
+                             "line %u tunnels for agent \"%.*s\" (put a rule with action: allow before it, or take the host out of one of them)",
+                             host.name, STR_ARG(rule->name), rule->at.line, STR_ARG(a->name));
+            else
+                policy_warning(p, diag, h->at,
+                               "hosts: expected no hosts that are tunnelled, because nothing is swapped in a tunnel, got some that rule \"%.*s\" on "
+                               "line %u tunnels for agent \"%.*s\"",
+                               STR_ARG(rule->name), rule->at.line, STR_ARG(a->name));
+            return true;
+        }
+    return false;
+}
+
+static void check_tunnel_credentials(const struct policy *p, struct diag *diag, const struct rule *rule, size_t *work)
+{
+    const struct config *c = p->config;
+    for (size_t i = 0; i < c->ncredentials; i++) {
+        bool said = false;
+        for (size_t k = 0; k < c->credentials[i].nhosts && !said; k++)
+            for (size_t m = 0; m < rule->nhosts && !said && ++*work < SHADOW_WORK_MAX; m++)
+                said = check_tunnelled(p, diag, rule, &c->credentials[i], &c->credentials[i].hosts[k], &rule->hosts[m], work);
+    }
+}
+
+/* A rule before it that depends on method or path keeps a tunnel from ever being one. */
+static void check_tunnel_reached(const struct policy *p, struct diag *diag, const struct rule *rule, size_t *work)
+{
+    const struct rule *before = NULL;
+    for (size_t i = 0; i < rule->nhosts; i++)
+        for (size_t k = 0; k < p->config->nagents && ++*work < SHADOW_WORK_MAX; k++) {
+            const struct agent *a = &p->config->agents[k];
+            struct host host;
+            struct verdict v = { 0 };
+            if (!agent_in(p, p->rule_agents[rule->index], a) || !witness(&rule->hosts[i], &rule->hosts[i], &host))
+                continue;
+            policy_eval_connect(p, a, &host, rule->nports ? rule->ports[0] : 443, 0, &v);
+            if (v.kind == VERDICT_TUNNEL && v.rule == rule)
+                return;
+            before = before || !v.rule || v.rule->index >= rule->index ? before : v.rule;
+        }
+    if (before && (before->methods.given || before->npaths))
+        policy_warning(p, diag, rule->at,
+                       "rules: expected a tunnel rule that can be decided at CONNECT, got \"%.*s\", which tunnels nothing because \"%.*s\" on line %u "
+                       "before it depends on method or path: its connections are intercepted",
+                       STR_ARG(rule->name), STR_ARG(before->name), before->at.line);
+}
+
+static void check_tunnels(const struct policy *p, struct diag *diag)
+{
+    size_t work = 0;
+    for (size_t i = 0; i < p->config->nrules && work < SHADOW_WORK_MAX; i++) {
+        const struct rule *rule = &p->config->rules[i];
+        if (rule->action != RULE_TUNNEL)
+            continue;
+        check_tunnel_credentials(p, diag, rule, &work);
+        check_tunnel_reached(p, diag, rule, &work);
+    }
+}
+
 void policy_check(struct policy *p, struct diag *diag)
 {
     check_names(p, diag);
@@ -390,4 +484,5 @@ void policy_check(struct policy *p, struct diag *diag)
     for (size_t i = 0; i < p->config->nrules; i++)
         check_agent_names(p, diag, p->config->rules[i].at, &p->config->rules[i].agents);
     check_shadows(p, diag);
+    check_tunnels(p, diag);
 }

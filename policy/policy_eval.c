@@ -2,7 +2,7 @@
  *
  * The decisions. The index yields the rules that name the host, in the order of the file; the first that fits decides.
  * What did not fit tells the nearest miss: port and scheme, then method, then path. Deny rules that do not fit are no
- * misses. */
+ * misses. A tunnel rule is for CONNECT alone: no request inside one that is intercepted fits it. */
 #include "policy/path_pattern.h"
 #include "policy/policy_impl.h"
 
@@ -73,7 +73,7 @@ enum fit rule_fit(const struct policy *p, const struct rule *rule, const struct 
 {
     if (!rule_live(p, rule, ask->agent, ask->now_us))
         return FIT_NO;
-    if (!endpoint_fits(rule, ask->scheme, ask->port))
+    if (rule->action == RULE_TUNNEL || !endpoint_fits(rule, ask->scheme, ask->port))
         return FIT_PORT;
     bool method = rule->action == RULE_DENY ? methods_fit_nocase(&rule->methods, ask->method)
                                             : methods_fit(&rule->methods, ask->method);
@@ -113,6 +113,7 @@ static void decide(struct verdict *v, const struct rule *rule)
         v->kind = VERDICT_ASK;
         v->code = END_APPROVAL_REQUIRED;
         return;
+    case RULE_TUNNEL: /* fits no request */
     case RULE_DENY:
         break;
     }
@@ -163,6 +164,8 @@ void policy_eval(const struct policy *p, const struct ask *ask, struct verdict *
 enum chance { CHANCE_NO = 0, CHANCE_MAYBE, CHANCE_YES };
 static enum chance connect_chance(const struct rule *rule, uint16_t port)
 {
+    if (rule->action == RULE_TUNNEL) /* whatever the first bytes show: it is its own business what it does with them */
+        return endpoint_fits(rule, SCHEME_HTTPS, port) ? CHANCE_YES : CHANCE_NO;
     bool https = endpoint_fits(rule, SCHEME_HTTPS, port), http = endpoint_fits(rule, SCHEME_HTTP, port);
     if (!https && !http)
         return CHANCE_NO;
@@ -186,6 +189,13 @@ void policy_eval_connect(const struct policy *p, const struct agent *agent, cons
         if (!rule_live(p, rule, agent, now_us))
             continue;
         enum chance chance = connect_chance(rule, port);
+        if (chance != CHANCE_NO && rule->action == RULE_TUNNEL) {
+            if (!denies) {
+                *ret = (struct verdict) { .kind = VERDICT_TUNNEL, .code = END_OK, .rule = rule };
+                return;
+            }
+            continue; /* some requests are denied before it, which only whoever reads them can tell */
+        }
         if (chance != CHANCE_NO && rule->action != RULE_DENY) {
             /* ask is decided per request as well, where it can say what it asks for */
             *ret = (struct verdict) { .kind = VERDICT_ALLOW, .code = END_OK, .rule = rule };
@@ -204,6 +214,16 @@ void policy_eval_connect(const struct policy *p, const struct agent *agent, cons
         decide(&v, denies);
     observe(p, &v);
     *ret = v;
+}
+
+bool policy_tunnels(const struct policy *p, const struct ask *ask, struct verdict *ret)
+{
+    struct verdict v;
+    policy_eval_connect(p, ask->agent, ask->host, ask->port, ask->now_us, &v);
+    if (v.kind != VERDICT_TUNNEL)
+        return false;
+    *ret = v;
+    return true;
 }
 
 size_t policy_credentials(const struct policy *p, const struct agent *agent, const struct host *host,

@@ -16,6 +16,14 @@ void body_watch_init(struct body_watch *b, struct needles *placeholders, struct 
     b->carry.wipe = true;
 }
 
+void body_watch_renew(struct body_watch *b, struct needles *values)
+{
+    size_t longest = values ? needles_longest(values) : 0;
+    b->values = values;
+    if (b->carry.max < 2 * longest + 64)
+        b->carry.max = 2 * longest + 64;
+}
+
 void body_watch_done(struct body_watch *b)
 {
     buf_done(&b->carry);

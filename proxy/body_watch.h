@@ -19,6 +19,8 @@ struct body_watch {
 enum body_sight { BODY_CLEAN = 0, BODY_PLACEHOLDER /* first time seen */, BODY_REAL_VALUE };
 
 void body_watch_init(struct body_watch *b, struct needles *placeholders, struct needles *values);
+/* Other values from now on; what was kept of the bytes before is kept. */
+void body_watch_renew(struct body_watch *b, struct needles *values);
 /* Wipes the carry. */
 void body_watch_done(struct body_watch *b);
 enum body_sight body_watch_feed(struct body_watch *b, struct str data);

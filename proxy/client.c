@@ -128,6 +128,15 @@ void client_linger(struct client *c)
     client_set_deadline(c);
 }
 
+void client_leave(struct client *c, const char *end, enum end code, const char *hint)
+{
+    tell_log(c, end, code, hint);
+    c->made_exchange = true; /* said */
+    client_flush(c);
+    if (c->state != CLIENT_DEAD)
+        client_linger(c);
+}
+
 bool client_rest(struct client *c)
 {
     if (c->rested || c->state == CLIENT_DEAD)
@@ -145,12 +154,10 @@ void client_drain(struct client *c)
         client_h2_drain(c);
         return;
     }
-    bool idle = (c->state == CLIENT_PROXY || c->state == CLIENT_HEAD || c->state == CLIENT_TUNNEL) && !buf_size(&c->in);
+    bool idle = (c->state == CLIENT_PROXY || c->state == CLIENT_HEAD || c->state == CLIENT_TUNNEL || c->state == CLIENT_HELLO) && !buf_size(&c->in);
     if (!idle)
         return;
-    tell_log(c, "draining", END_UNSET, "the proxy is shutting down");
-    c->made_exchange = true; /* said */
-    client_linger(c);
+    client_leave(c, "draining", END_UNSET, "the proxy is shutting down");
 }
 
 /* --- deadlines --- */
@@ -169,6 +176,7 @@ void client_set_deadline(struct client *c)
         wait_for(c, lim->handshake_timeout);
         break;
     case CLIENT_TUNNEL:
+    case CLIENT_HELLO:
         wait_for(c, lim->first_byte_timeout);
         break;
     case CLIENT_PROXY:
@@ -181,6 +189,7 @@ void client_set_deadline(struct client *c)
             wait_for(c, c->head_begun ? lim->head_timeout : c->agent_state && (c->made_exchange || c->tunnel) ? lim->keepalive_timeout : lim->first_byte_timeout);
         break;
     case CLIENT_EXCHANGE:
+    case CLIENT_RELAY:
         /* The exchange has its own deadlines; ours is for a client that does not take what we have for it. */
         if (stream_waiting(&c->stream))
             wait_for(c, lim->write_timeout);
@@ -202,7 +211,7 @@ void client_set_deadline(struct client *c)
 static void on_timer(struct timer *t)
 {
     struct client *c = (struct client *)((char *)t - offsetof(struct client, timer));
-    if (c->state == CLIENT_EXCHANGE && c->x) {
+    if ((c->state == CLIENT_EXCHANGE || c->state == CLIENT_RELAY) && c->x) {
         struct exchange *x = c->x;
         c->x = NULL;
         exchange_request_failed(x, END_TIMEOUT, "the client took nothing of the answer for too long");
@@ -214,7 +223,10 @@ static void on_timer(struct timer *t)
         return;
     }
     bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
-    client_close(c, quiet ? NULL : c->w->draining ? "draining" : "timeout", END_UNSET, NULL);
+    if (c->state == CLIENT_TUNNEL && !quiet && !c->w->draining)
+        client_tunnel_silent(c);
+    else
+        client_close(c, quiet ? NULL : c->w->draining ? "draining" : "timeout", END_UNSET, NULL);
 }
 
 /* --- bytes out --- */
@@ -261,6 +273,8 @@ static void on_writable(struct client *c)
         client_linger(c);
     else if (c->state == CLIENT_H2)
         client_h2_output(c);
+    else if (c->state == CLIENT_RELAY)
+        client_relay_room(c);
     else if (c->x)
         exchange_client_room(c->x);
     else if (c->state == CLIENT_HEAD || c->state == CLIENT_PROXY)
@@ -413,9 +427,12 @@ static bool wants_bytes(const struct client *c)
     case CLIENT_PROXY:
     case CLIENT_HEAD:
     case CLIENT_TUNNEL:
+    case CLIENT_HELLO:
     case CLIENT_DRAIN:
     case CLIENT_H2:
         return !c->eof;
+    case CLIENT_RELAY:
+        return !c->eof && exchange_takes_body(c->x);
     case CLIENT_EXCHANGE:
         return !c->eof && (c->body_done ? buf_size(&c->in) < c->view->limits->pipelined_bytes : exchange_takes_body(c->x));
     case CLIENT_LISTENER_TLS:
@@ -433,12 +450,16 @@ static void on_eof(struct client *c, enum io io)
     watch_set(&c->watch, c->watch.events & ~(uint32_t)EPOLLIN);
     if (c->state == CLIENT_EXCHANGE && c->body_done && io == IO_EOF)
         return; /* half closed: it still waits for its answer */
+    if (c->state == CLIENT_RELAY && io == IO_EOF) { /* each way of a tunnel ends for itself */
+        client_relay_bytes(c);
+        return;
+    }
     bool answered = c->state == CLIENT_HEAD || c->state == CLIENT_PROXY || c->state == CLIENT_DRAIN;
     if (answered && io == IO_EOF && stream_waiting(&c->stream)) { /* or for the rest of it */
         client_linger(c);
         return;
     }
-    if (c->state == CLIENT_EXCHANGE) {
+    if (c->state == CLIENT_EXCHANGE || c->state == CLIENT_RELAY) {
         struct exchange *x = c->x;
         c->x = NULL;
         if (x)
@@ -546,6 +567,11 @@ static bool process_once(struct client *c)
         if (!buf_size(&c->in))
             return false;
         return client_tunnel_begin(c) && c->state != CLIENT_DEAD;
+    case CLIENT_HELLO:
+        return client_relay_hello(c);
+    case CLIENT_RELAY:
+        client_relay_bytes(c);
+        return false;
     case CLIENT_PROXY:
     case CLIENT_HEAD:
         if (!buf_size(&c->in) || stream_waiting(&c->stream)) /* an answer still waits: no new work from a slow reader */

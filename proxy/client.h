@@ -16,6 +16,8 @@ enum client_state {
     CLIENT_PROXY,            /* a request head on the proxy port */
     CLIENT_TUNNEL,           /* after CONNECT: the first bytes show what it is */
     CLIENT_TLS,              /* our handshake inside the tunnel */
+    CLIENT_HELLO,            /* the ClientHello of a tunnel that is let through unread */
+    CLIENT_RELAY,            /* its exchange runs */
     CLIENT_HEAD,             /* a request head inside the tunnel */
     CLIENT_EXCHANGE,         /* an exchange runs */
     CLIENT_H2,               /* HTTP/2 inside the tunnel: client_h2.c has its streams */
@@ -26,6 +28,11 @@ enum client_state {
 
 /* Which message of a SOCKS5 client comes next. */
 enum client_socks { SOCKS_NONE = 0, SOCKS_GREETING, SOCKS_LOGIN, SOCKS_REQUEST };
+
+/* Our side of a tunnel that is let through unread. */
+enum client_relay { RELAY_OPEN = 0, RELAY_ENDING /* after what waits */, RELAY_SHUT };
+
+#define TUNNEL_OPEN "HTTP/1.1 200 Connection established\r\n\r\n"
 
 struct client {
     struct corpse corpse;
@@ -61,7 +68,9 @@ struct client {
     /* the tunnel */
     enum client_socks socks;
     uint8_t socks_reply; /* to a request that cannot be read; 0: by the refusal */
+    bool by_socks; /* it was, and has its reply */
     bool tunnel;
+    enum client_relay relay_out;
     bool refused_host; /* admitted only to be refused inside */
     struct host host;
     uint16_t port;
@@ -91,6 +100,8 @@ struct sockaddr_storage;
 void client_new(struct worker *w, struct listener *l, int fd, const struct sockaddr_storage *from);
 /* Closes at once; an exchange that runs is ended. */
 void client_close(struct client *c, const char *end, enum end code, const char *hint);
+/* Says why, shuts our side behind what is in out, and waits a moment for the peer. */
+void client_leave(struct client *c, const char *end, enum end code, const char *hint);
 /* Closes the connection that gives way first when descriptors are short. False: none does. */
 bool client_make_room(struct worker *w);
 /* Closes now if idle, else after the exchange that runs. */
@@ -115,11 +126,24 @@ bool client_h1_head(struct client *c);
 void client_h1_body(struct client *c);
 /* What the proxy port says itself: /healthz, /ca.pem, /proxy.pac; else how to use a proxy. */
 void client_own_page(struct client *c, const struct h1_head *h);
-/* Begins TLS or HTTP in a tunnel, by its first bytes. False: it takes more of them to know. */
+/* Begins TLS or HTTP in a tunnel, by its first bytes; what is neither is refused by its name. False: it takes more of them to know. */
 bool client_tunnel_begin(struct client *c);
-extern const struct client_ops client_h1_ops;
+/* Its first bytes did not come in time. */
+void client_tunnel_silent(struct client *c);
+extern const struct client_ops client_h1_ops, client_relay_ops;
+/* A CONNECT or SOCKS5 request that a tunnel rule lets through unread (client_relay.c). tls: its ClientHello is looked at first, and reply
+ * is said before. */
+void client_relay_open(struct client *c, const struct h1_head *h, bool tls, struct str reply);
+/* The ClientHello in `in`. False: needs more, or it was begun, or refused. */
+bool client_relay_hello(struct client *c);
+/* Bytes in `in`, or the end of them, as far as the exchange takes them. */
+void client_relay_bytes(struct client *c);
+/* The client took what waited for it. */
+void client_relay_room(struct client *c);
 /* The next message of a SOCKS5 client in `in` (client_socks.c). False: needs more, or the connection ended. */
 bool client_socks(struct client *c);
+/* The request is granted. */
+void client_socks_accept(struct client *c);
 /* Answers a refused SOCKS5 request, or login. */
 void client_socks_refuse(struct client *c);
 /* Who is it, given this login (NULL: none was given)? Fills agent_name and returns the agent in the current view. */

@@ -274,7 +274,7 @@ bool client_h1_head(struct client *c)
         tunnel_request(c, &h);
     else
         proxy_request(c, &h);
-    return c->state == CLIENT_TUNNEL || c->state == CLIENT_PROXY || (c->state == CLIENT_HEAD && buf_size(&c->in));
+    return c->state == CLIENT_TUNNEL || c->state == CLIENT_HELLO || c->state == CLIENT_PROXY || (c->state == CLIENT_HEAD && buf_size(&c->in));
 }
 
 /* --- bodies --- */

@@ -19,6 +19,11 @@ static void put_pair(struct client *c, unsigned version, unsigned value)
     buf_put(&c->out, str_of(bytes, sizeof bytes));
 }
 
+void client_socks_accept(struct client *c)
+{
+    put_reply(c, SOCKS5_SUCCEEDED);
+}
+
 static const struct h1_head no_head = { .minor = 1, .host = -1, .method = STR_NONE };
 
 /* The end of it, as an exchange that is refused and logged; the client is told by client_socks_refuse, through the exchange. */
@@ -111,6 +116,12 @@ static bool step_request(struct client *c, struct err *err)
     enum end end = client_tunnel_judge(c, agent, &v, &inside);
     if (end != END_OK)
         return refuse(c, end, NULL, &v, true);
+    if (v.kind == VERDICT_TUNNEL) {
+        if (!v.rule->tls_none)
+            put_reply(c, SOCKS5_SUCCEEDED);
+        client_relay_open(c, &no_head, !v.rule->tls_none, STR(""));
+        return true;
+    }
     put_reply(c, SOCKS5_SUCCEEDED);
     c->socks = SOCKS_NONE; /* what comes in the tunnel is answered in its own words */
     client_tunnel_accept(c, inside, STR(""));

@@ -5,7 +5,9 @@
 
 #include "base/clock.h"
 #include "proxy/client_h2.h"
+#include "proxy/first_bytes.h"
 
+#include <stdio.h>
 #include <sys/socket.h>
 
 void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end end, const char *why, const struct verdict *v, bool target)
@@ -103,36 +105,68 @@ void client_tunnel_connect(struct client *c, const struct h1_head *h, const stru
         client_tunnel_refuse(c, h, end, NULL, &v, true);
         return;
     }
+    if (v.kind == VERDICT_TUNNEL) {
+        client_relay_open(c, h, !v.rule->tls_none, STR(TUNNEL_OPEN));
+        return;
+    }
     buf_consume(&c->in, h->bytes);
-    client_tunnel_accept(c, inside, STR("HTTP/1.1 200 Connection established\r\n\r\n"));
+    client_tunnel_accept(c, inside, STR(TUNNEL_OPEN));
 }
 
-/* HTTP/2 without TLS, known beforehand (RFC 9113 3.3): gRPC without credentials speaks so. */
-static const struct str h2_preface = STR("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+/* The rule that would let it through. */
+static void put_rule(const struct client *c, char *out, size_t size)
+{
+    snprintf(out, size, "{name: NAME, hosts: [%s%s%s], ports: [%u], action: tunnel, tls: none}", c->host.ip.family == 6 ? "\"" : "", c->host.name,
+             c->host.ip.family == 6 ? "\"" : "", c->port);
+}
+
+static void refuse_protocol(struct client *c, const char *name)
+{
+    char rule[340], hint[512];
+    put_rule(c, rule, sizeof rule);
+    if (c->refused_host)
+        snprintf(hint, sizeof hint, "the tunnel carried %s, which is neither TLS nor HTTP, to a host that no rule allows", name ? name : "something");
+    else
+        snprintf(hint, sizeof hint, "the tunnel carried %s, which is neither TLS nor HTTP; an operator can let it pass unread by a rule: %s",
+                 name ? name : "something", rule);
+    client_close(c, "protocol_denied", END_PROTOCOL_DENIED, hint);
+}
+
+void client_tunnel_silent(struct client *c)
+{
+    char rule[340], hint[512];
+    put_rule(c, rule, sizeof rule);
+    snprintf(hint, sizeof hint, "nothing was said in the tunnel: a protocol in which the server speaks first (MySQL, SMTP, IMAP, FTP) needs a rule: %s", rule);
+    if (buf_size(&c->in))
+        refuse_protocol(c, NULL);
+    else
+        client_close(c, "timeout", END_UNSET, c->refused_host ? NULL : hint);
+}
 
 bool client_tunnel_begin(struct client *c)
 {
-    struct str first = buf_str(&c->in);
-    if (first.p[0] == 0x16) {
+    const char *name = NULL;
+    switch (first_bytes_look(buf_str(&c->in), &name)) {
+    case FIRST_TLS:
         client_flush(c); /* the answer to CONNECT goes before the first byte of TLS */
         if (c->state != CLIENT_DEAD && client_start_tls(c, CLIENT_TLS))
             client_close(c, "client_closed", END_UNSET, "out of memory");
         return true;
-    }
-    if (first.n < h2_preface.n && str_starts(h2_preface, first)) /* "P" begins a POST as well */
-        return false;
-    if (str_starts(first, h2_preface)) {
+    case FIRST_HTTP2: /* known beforehand (RFC 9113 3.3): gRPC without credentials speaks so */
         c->scheme = SCHEME_HTTP;
         if (client_h2_start(c))
             client_close(c, "client_closed", END_UNSET, "out of memory");
         return true;
-    }
-    if (ascii_tchar(first.p[0])) {
+    case FIRST_HTTP:
         c->scheme = SCHEME_HTTP;
         c->state = CLIENT_HEAD;
         client_set_deadline(c);
         return true;
+    case FIRST_OTHER:
+        refuse_protocol(c, name);
+        return true;
+    case FIRST_MORE:
+        break;
     }
-    client_close(c, "protocol_denied", END_PROTOCOL_DENIED, "the tunnel carried neither TLS nor HTTP");
-    return true;
+    return false;
 }

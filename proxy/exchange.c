@@ -64,7 +64,7 @@ void exchange_wait(struct exchange *x, uint64_t ms)
         uint64_t left = spent < r->total_ms ? r->total_ms - spent : 0;
         ms = left < ms ? left : ms;
     }
-    timer_set(x->w->loop, &x->deadline, ms);
+    timer_set(x->w->loop, &x->deadline, exchange_tunnel_lasts(x, ms));
 }
 
 void exchange_on_deadline(struct timer *t)
@@ -93,7 +93,9 @@ void exchange_on_deadline(struct timer *t)
         exchange_end(x, END_ORIGIN_TIMEOUT, "the host could not be reached in time");
         break;
     case STEP_STREAM:
-        if (exchange_takes_body(x) && !x->head_sent)
+        if (!exchange_tunnel_lasts(x, 1))
+            exchange_end(x, END_REVOKED, "the rule that let the tunnel through has expired");
+        else if (exchange_takes_body(x) && !x->head_sent)
             exchange_end(x, END_TIMEOUT, "the client sent no more of the body");
         else
             exchange_end(x, x->head_sent ? END_TIMEOUT : END_ORIGIN_TIMEOUT, "nothing moved for too long");
@@ -131,6 +133,8 @@ static enum end check_request(struct exchange *x)
         return END_DRAINING;
     if (!x->agent)
         return END_UNKNOWN_AGENT;
+    if (x->tunnel) /* has no path, and a method that is only ours */
+        return END_OK;
     if (never_forwarded(x->req.method)) {
         exchange_why(x, "the method is never forwarded");
         return END_BAD_REQUEST;
@@ -156,6 +160,16 @@ static void step_policy(struct exchange *x)
     enum end end = check_request(x);
     if (end != END_OK) {
         exchange_end(x, end, NULL);
+        return;
+    }
+    if (x->tunnel) {
+        end = exchange_tunnel_policy(x);
+        if (end == END_OK && !record_ready(x->w, x->view))
+            end = END_AUDIT_UNAVAILABLE;
+        if (end == END_OK)
+            exchange_go(x, STEP_LIVE);
+        else
+            exchange_end(x, end, end == END_REVOKED ? "a new configuration no longer lets it through unread" : NULL);
         return;
     }
     struct ask ask = exchange_ask(x);
@@ -325,6 +339,10 @@ static void step_lease(struct exchange *x)
 {
     if (x->leases_missing)
         return;
+    if (x->tunnel) {
+        exchange_go(x, STEP_DIAL);
+        return;
+    }
     struct ask ask = exchange_ask(x);
     if (!x->planned) {
         x->planned = true;

@@ -93,6 +93,9 @@ struct lease_slot {
 /* A 401 after a swap (exchange_remint.c): the keeper is asked for another value; some value is another; nothing more is to come. */
 enum remint { REMINT_NONE = 0, REMINT_ASKED, REMINT_CHANGED, REMINT_DONE };
 
+/* A CONNECT whose bytes go through unread (exchange_tunnel.c): a ClientHello with the right name was seen, or nothing is asked of them. */
+enum tunnel { TUNNEL_NO = 0, TUNNEL_TLS, TUNNEL_ANY };
+
 enum step { STEP_HEAD = 0, STEP_POLICY, STEP_LIVE, STEP_LEASE, STEP_DIAL, STEP_RECORD, STEP_STREAM, STEP_DONE };
 
 struct exchange {
@@ -111,6 +114,8 @@ struct exchange {
     struct request req;
     const struct agent *agent; /* of view's policy; NULL: unknown */
     bool socks;                /* asked by SOCKS5, and refused */
+    enum tunnel tunnel;
+    char sni[256];             /* of a tunnel: the server name, escaped; "": none */
     char agent_name[CONFIG_NAME_MAX + 1]; /* survives a change of view, for the log */
     enum scheme scheme;
     struct host host;
@@ -153,6 +158,7 @@ struct exchange {
     bool request_sent;  /* the whole request went to the origin's codec */
     bool head_sent;     /* the final head went to the client */
     bool answer_done;
+    bool answer_ended;  /* of a tunnel: the host said its last byte */
     unsigned interims;
     bool continued;     /* one of them was 100: the client sends its body */
     bool sized;         /* the length was said: so much is left of it */
@@ -160,6 +166,7 @@ struct exchange {
     struct buf replay; /* body sent so far, while it may still have to be sent again */
     bool replayable, streamed; /* streamed: an attempt has sent something of it */
     struct body_watch watch;
+    struct body_watch back; /* of a tunnel: the other way */
     struct scrub scrub;
     bool scrubbing;
     bool coded;         /* the answer's body is in a content coding */
@@ -212,6 +219,12 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
 bool exchange_answer_body(struct exchange *x, struct str data);
 void exchange_answer_end(struct exchange *x, const struct field *trailers, size_t n, bool reusable);
 void exchange_answer_flush(struct exchange *x);
+/* The same of a tunnel. False: the exchange is over. */
+bool exchange_tunnel_answer(struct exchange *x, struct str data);
+/* The host says no more; the client may go on. */
+void exchange_tunnel_answer_end(struct exchange *x);
+/* Nor does it take any more. */
+void exchange_tunnel_over(struct exchange *x);
 bool exchange_client_full(const struct exchange *x);
 /* The origin took some of what it was sent. */
 void exchange_origin_room(struct exchange *x);

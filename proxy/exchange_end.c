@@ -50,6 +50,7 @@ static void bury(struct corpse *c)
     lease_set_unref(&x->live);
     lease_set_unref(&x->known);
     body_watch_done(&x->watch);
+    body_watch_done(&x->back);
     exchange_forget_replay(x);
     free(x->req.mem);
     free(x->record);
@@ -147,6 +148,8 @@ static bool still_allowed(const struct exchange *x, const struct view *now)
         .now_us = clock_wall_us(),
     };
     struct verdict v = { 0 };
+    if (x->tunnel)
+        return exchange_tunnel_still_allowed(x, now);
     if (!a)
         return false;
     policy_eval(now->policy, &ask, &v);

@@ -18,6 +18,19 @@ void exchange_wait(struct exchange *x, uint64_t ms);
 void exchange_know(struct exchange *x);
 void exchange_on_deadline(struct timer *t);
 void exchange_stream_start(struct exchange *x);
+/* Something moved: the wait begins anew. */
+void exchange_touch(struct exchange *x);
+/* May its bytes go through unread, by x->view? END_OK with the verdict, or why not. */
+enum end exchange_tunnel_policy(struct exchange *x);
+bool exchange_tunnel_still_allowed(const struct exchange *x, const struct view *now);
+/* So much of ms as its rule has left; a request ends under the rule that it began with, a tunnel could last for ever. */
+uint64_t exchange_tunnel_lasts(const struct exchange *x, uint64_t ms);
+/* Tells the client that the tunnel is open. */
+void exchange_tunnel_start(struct exchange *x);
+/* Asks for what is live, if that may have changed. */
+void exchange_tunnel_renew(struct exchange *x);
+/* Ends it when both ways have ended. */
+void exchange_tunnel_settle(struct exchange *x);
 /* The one way out, whatever happened: refuses or cuts or completes, writes `close`, releases everything. */
 void exchange_end(struct exchange *x, enum end end, const char *why);
 /* A finding, where the answer held a real value. */

@@ -14,8 +14,7 @@
 
 /* --- deadlines --- */
 
-/* Something moved: the wait begins anew. */
-static void touch(struct exchange *x)
+void exchange_touch(struct exchange *x)
 {
     const struct rule *r = x->verdict.rule;
     uint64_t ms = r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
@@ -60,14 +59,17 @@ void exchange_stream_start(struct exchange *x)
         if (x->req.body != H1_BODY_NONE)
             body_watch_init(&x->watch, x->view->placeholder_needles, x->known ? x->known->needles : NULL);
     }
-    x->oops->send_head(x);
+    if (x->tunnel)
+        exchange_tunnel_start(x);
+    if (x->step == STEP_STREAM)
+        x->oops->send_head(x);
     if (x->step != STEP_STREAM)
         return;
     if (again && buf_size(&x->replay))
         x->oops->send_body(x, buf_str(&x->replay));
     if (again && !(x->plan.n && x->remint == REMINT_NONE)) /* no reason is left to send it once more */
         exchange_forget_replay(x);
-    touch(x);
+    exchange_touch(x);
     if (x->req.body == H1_BODY_NONE && !x->request_sent)
         exchange_request_end(x, NULL, 0);
     else if (x->request_sent)
@@ -80,23 +82,24 @@ void exchange_stream_start(struct exchange *x)
 /* False: the exchange is over. */
 static bool watch_body(struct exchange *x, struct str data)
 {
+    const char *in = x->tunnel ? "tunnel" : "body";
     enum body_sight sight = body_watch_feed(&x->watch, data);
     if (sight == BODY_CLEAN)
         return true;
     struct arena a;
     arena_init(&a, 2048);
     if (sight == BODY_REAL_VALUE) {
-        struct str s = arena_printf(&a, "Agent %s sent a live real value to %s in a body; it was cut before that part left.", x->agent_name,
-                                    x->host.name);
-        record_finding(x, "exfiltration", "critical", 100, NULL, "body", s);
+        struct str s = arena_printf(&a, "Agent %s sent a live real value to %s in a %s; it was cut before that part left.", x->agent_name,
+                                    x->host.name, in);
+        record_finding(x, "exfiltration", "critical", 100, NULL, in, s);
         arena_done(&a);
-        exchange_end(x, END_EXFILTRATION, "a live real value in the body");
+        exchange_end(x, END_EXFILTRATION, x->tunnel ? "a live real value in a tunnel" : "a live real value in the body");
         return false;
     }
     const struct placeholder *ph = placeholder_at(x->view->placeholders, x->watch.placeholder_id);
-    struct str s = arena_printf(&a, "Agent %s sent the placeholder of %.*s to %s in a body; it was forwarded as it is, inert.", x->agent_name,
-                                STR_ARG(ph->credential->name), x->host.name);
-    record_finding(x, "placeholder_elsewhere", "low", 20, ph, "body", s);
+    struct str s = arena_printf(&a, "Agent %s sent the placeholder of %.*s to %s in a %s; it was forwarded as it is, inert.", x->agent_name,
+                                STR_ARG(ph->credential->name), x->host.name, in);
+    record_finding(x, "placeholder_elsewhere", "low", 20, ph, in, s);
     arena_done(&a);
     return true;
 }
@@ -107,7 +110,9 @@ void exchange_request_body(struct exchange *x, struct str data)
         return;
     x->bytes_in += data.n;
     uint64_t most = x->view->limits->body_bytes;
-    if (most && x->bytes_in > most) {
+    if (x->tunnel)
+        exchange_tunnel_renew(x);
+    else if (most && x->bytes_in > most) {
         exchange_end(x, END_TOO_LARGE, "the body is longer than limits.body_bytes");
         return;
     }
@@ -115,7 +120,7 @@ void exchange_request_body(struct exchange *x, struct str data)
         return;
     keep_for_replay(x, data);
     x->oops->send_body(x, data);
-    touch(x);
+    exchange_touch(x);
 }
 
 void exchange_request_end(struct exchange *x, const struct field *trailers, size_t n)
@@ -135,7 +140,9 @@ void exchange_request_end(struct exchange *x, const struct field *trailers, size
     }
     x->request_sent = true;
     x->oops->send_end(x, pass, k);
-    touch(x);
+    exchange_touch(x);
+    if (x->tunnel)
+        exchange_tunnel_settle(x);
 }
 
 void exchange_request_flush(struct exchange *x)
@@ -148,15 +155,17 @@ void exchange_request_flush(struct exchange *x)
     if (was_full && exchange_takes_body(x))
         x->cops->more(x->client, x);
     else if (x->step == STEP_STREAM && x->origin && x->oops->full(x))
-        touch(x);
+        exchange_touch(x);
 }
 
 void exchange_origin_room(struct exchange *x)
 {
     if (x->step != STEP_STREAM)
         return;
-    touch(x);
-    if (!x->request_sent)
+    exchange_touch(x);
+    if (x->tunnel)
+        exchange_tunnel_settle(x);
+    if (x->step == STEP_STREAM && !x->request_sent)
         x->cops->more(x->client, x);
     exchange_request_flush(x);
 }
@@ -224,7 +233,7 @@ static bool interim(struct exchange *x, const struct h1_head *h)
         exchange_forget_replay(x);
     bool known = x->continued && h->status == 100; /* told already, by the first of two attempts */
     x->continued |= h->status == 100;
-    touch(x);
+    exchange_touch(x);
     if (x->client_http10 || known)
         return true;
     struct buf *scratch = &x->w->scratch;
@@ -329,7 +338,7 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     buf_done(&reason);
     if (x->step != STEP_STREAM || !give_body(x, body))
         return -1;
-    touch(x);
+    exchange_touch(x);
     return whole ? (ptrdiff_t)h->length : 0;
 }
 
@@ -338,7 +347,7 @@ bool exchange_answer_body(struct exchange *x, struct str data)
     if (x->step != STEP_STREAM)
         return false;
     refresh_scrub(x);
-    touch(x);
+    exchange_touch(x);
     if (!x->scrubbing)
         return give_body(x, data);
     if (x->coded) { /* begun when no value was live */
@@ -420,7 +429,7 @@ bool exchange_client_full(const struct exchange *x)
 void exchange_client_room(struct exchange *x)
 {
     if (x->step == STEP_STREAM && x->origin) {
-        touch(x);
+        exchange_touch(x);
         x->oops->more(x);
     }
 }

@@ -171,7 +171,10 @@ static void step_parent(struct origin *o)
     enum h1_result r = h1_response_parse(buf_str(&o->in), STR("CONNECT"), &hl, o->w->fields, &o->head_from, &h, &fault);
     if (r == H1_MORE)
         return;
-    if (r != H1_DONE || h.status / 100 != 2 || h.bytes != buf_size(&o->in)) {
+    bool more = r == H1_DONE && h.bytes != buf_size(&o->in);
+    if (more && o->raw && !stream_prefix(&o->stream, str_from(buf_str(&o->in), h.bytes))) /* a server that speaks first */
+        more = false;
+    if (r != H1_DONE || h.status / 100 != 2 || more) {
         char why[96];
         snprintf(why, sizeof why, "the parent proxy answered %u", r == H1_DONE ? h.status : 0);
         origin_failed(o, END_ORIGIN_CONNECT, r == H1_DONE ? why : "the parent proxy's answer is malformed");
@@ -191,6 +194,11 @@ void origin_ready(struct origin *o)
 {
     struct exchange *x = o->x;
     o->state = ORIGIN_BUSY;
+    if (o->raw) {
+        watch_set(&o->watch, 0); /* until it is on record */
+        exchange_origin_ready(x);
+        return;
+    }
     watch_set(&o->watch, EPOLLIN);
     /* The resolver timed its part with its own clock. */
     uint64_t spent = loop_now_ms(o->w->loop) - x->t_attempt, before = (uint64_t)x->ms_connect + x->ms_resolve;
@@ -230,6 +238,10 @@ static void on_event(struct watch *w, uint32_t ev)
             watch_set(&o->watch, o->watch.events & ~(uint32_t)EPOLLOUT);
         else if (io == IO_ERROR)
             ev |= EPOLLIN; /* an answer may be there; otherwise the read finds the end */
+        if (o->raw && io == IO_ERROR)
+            o->raw_lost = true;
+        if (o->raw)
+            origin_raw_flushed(o);
         if (o->x && moved)
             exchange_origin_room(o->x);
         if (o->state == ORIGIN_DEAD)
@@ -249,7 +261,9 @@ static void on_event(struct watch *w, uint32_t ev)
         break;
     case ORIGIN_BUSY:
     case ORIGIN_IDLE:
-        if (ev & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        if (o->raw)
+            origin_raw_event(o, ev);
+        else if (ev & (EPOLLIN | EPOLLHUP | EPOLLERR))
             origin_h1_readable(o);
         /* What cannot be switched off would be reported for ever while the client has no room for what the origin left. */
         if (ev & (EPOLLHUP | EPOLLERR) && o->state == ORIGIN_BUSY && !(o->watch.events & EPOLLIN))
@@ -282,6 +296,7 @@ int origin_open(struct exchange *x, int fd)
     o->host = x->host;
     o->port = x->port;
     o->scheme = x->scheme;
+    o->raw = x->tunnel != TUNNEL_NO;
     memcpy(o->addr, x->origin_addr, sizeof o->addr);
     o->idle.cb = on_idle;
     buf_init(&o->in, IN_MAX);
@@ -291,7 +306,7 @@ int origin_open(struct exchange *x, int fd)
     o->stream.wire.wipe = o->scheme == SCHEME_HTTP; /* what the kernel does not take yet is kept there in clear */
     o->watch = (struct watch) { .fd = fd, .events = EPOLLIN, .cb = on_event };
     x->origin = o;
-    x->oops = &origin_h1_ops;
+    x->oops = o->raw ? &origin_raw_ops : &origin_h1_ops;
     if (watch_add(o->w->loop, &o->watch)) {
         x->origin = NULL;
         origin_close(o);

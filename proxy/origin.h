@@ -31,6 +31,7 @@ struct origin {
     struct host host;
     uint16_t port;
     enum scheme scheme;
+    bool raw; /* a tunnel: no TLS of ours, no codec */
     char addr[64];
     char tls_version[12], tls_cipher[48], tls_issuer[128];
 
@@ -41,6 +42,8 @@ struct origin {
     bool got_byte;      /* of an answer */
     bool keep_alive;
     bool reading;       /* guards against re-entry */
+    bool raw_ended;     /* of a tunnel: it said its last byte */
+    bool raw_lost;      /* of a tunnel: it takes no more bytes */
     bool interrupted;   /* the client was full, or a 401 waits for another value: bytes wait in `in` */
     size_t head_from;
     struct h1_body_in body;
@@ -58,7 +61,12 @@ struct origin {
     char key[];
 };
 
-extern const struct origin_ops origin_h1_ops;
+extern const struct origin_ops origin_h1_ops, origin_raw_ops;
+
+/* A tunnel's (origin_raw.c): an event of its socket; it may be read; all that waited was written. */
+void origin_raw_event(struct origin *o, uint32_t ev);
+void origin_raw_readable(struct origin *o);
+void origin_raw_flushed(struct origin *o);
 
 /* TLS and parent are done: hand it to the exchange. */
 void origin_ready(struct origin *o);

@@ -121,11 +121,13 @@ static void put_shared(struct exchange *x, struct event *e)
     event_put_str(e, FIELD_REQUEST_ID, str_c(x->request_id));
     if (x->req.method.n)
         put_word(x, e, FIELD_METHOD, x->req.method);
-    put_known(e, FIELD_SCHEME, str_c(scheme_name(x->scheme)));
+    put_known(e, FIELD_SCHEME, str_c(x->tunnel ? (x->tunnel == TUNNEL_TLS ? "tls" : "tcp") : scheme_name(x->scheme)));
     if (!x->bad_target) {
         put_word(x, e, FIELD_HOST, host_str(&x->host));
         event_put_u64(e, FIELD_PORT, x->port);
     }
+    if (x->sni[0])
+        put_word(x, e, FIELD_SNI, str_c(x->sni));
     if (x->req.target.p)
         put_path(x, e);
     put_or_null(e, FIELD_RULE, x->verdict.rule ? x->verdict.rule->name : STR_NONE);

@@ -17,6 +17,8 @@ enum socks5_reply {
     SOCKS5_SUCCEEDED = 0,
     SOCKS5_FAILURE = 1,
     SOCKS5_NOT_ALLOWED = 2, /* "connection not allowed by ruleset" */
+    SOCKS5_UNREACHABLE = 4,
+    SOCKS5_REFUSED = 5,
     SOCKS5_NO_COMMAND = 7,
     SOCKS5_NO_ADDRESS_TYPE = 8,
 };

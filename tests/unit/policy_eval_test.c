@@ -273,6 +273,77 @@ static void test_connect(void **state)
     policy_unref(&p);
 }
 
+/* tunnel applies when it is the first rule that is not "no"; no request ever fits it. */
+static void test_tunnel(void **state)
+{
+    (void)state;
+    static const char yaml[] =
+        "version: 1\n"
+        "agents: [{name: coder, identify: [{source: 10.77.0.2/32}]}, {name: other, identify: [{source: 10.77.0.3/32}]}]\n"
+        "rules:\n"
+        "  - {name: not-other, agents: [other], hosts: [raw.test], action: deny}\n"
+        "  - {name: gone, hosts: [raw.test], action: deny, expires: 2026-01-01T12:00:00Z}\n"
+        "  - {name: plain, hosts: [raw.test], schemes: [http], ports: [80], action: allow}\n"
+        "  - {name: raw, hosts: [raw.test], action: tunnel}\n"
+        "  - {name: after, hosts: [raw.test], ports: [443, 8443], action: allow}\n"
+        "  - {name: ssh, hosts: [git.test], ports: [22, 2222], action: tunnel, tls: none}\n"
+        "  - {name: git, hosts: [git.test], action: allow}\n"
+        "  - {name: admin, hosts: [part.test], paths: [\"/admin/**\"], action: deny}\n"
+        "  - {name: part, hosts: [part.test], action: tunnel}\n"
+        "  - {name: get, hosts: [get.test], methods: [GET], action: allow}\n"
+        "  - {name: rest, hosts: [get.test], action: tunnel}\n"
+        "  - {name: http, hosts: [both.test], schemes: [http], ports: [443], action: deny}\n"
+        "  - {name: both, hosts: [both.test], action: tunnel}\n"
+        "  - {name: denied, hosts: [deny.test], action: deny}\n"
+        "  - {name: too-late, hosts: [deny.test], action: tunnel}\n"
+        "  - {name: any, hosts: [\"*.test\"], ports: [5432], action: tunnel, tls: none}\n";
+    static const struct {
+        const char *agent, *host;
+        uint16_t port;
+        enum verdict_kind kind;
+        enum end code;
+        const char *rule;
+    } cases[] = {
+        { "coder", "raw.test", 443, VERDICT_TUNNEL, END_OK, "raw" },
+        { "other", "raw.test", 443, VERDICT_DENY, END_HOST_DENIED, "not-other" },
+        { "coder", "raw.test", 80, VERDICT_ALLOW, END_OK, "plain" },
+        { "coder", "raw.test", 8443, VERDICT_ALLOW, END_OK, "after" },
+        { "coder", "raw.test", 22, VERDICT_DENY, END_PORT_DENIED, NULL },
+        { "coder", "git.test", 22, VERDICT_TUNNEL, END_OK, "ssh" },
+        { "coder", "git.test", 443, VERDICT_ALLOW, END_OK, "git" },
+        { "coder", "part.test", 443, VERDICT_DENY, END_HOST_DENIED, "admin" },
+        { "coder", "get.test", 443, VERDICT_ALLOW, END_OK, "get" },
+        { "coder", "both.test", 443, VERDICT_DENY, END_HOST_DENIED, "http" },
+        { "coder", "deny.test", 443, VERDICT_DENY, END_HOST_DENIED, "denied" },
+        { "coder", "db.test", 5432, VERDICT_TUNNEL, END_OK, "any" },
+        { "coder", "db.example", 5432, VERDICT_DENY, END_HOST_DENIED, NULL },
+    };
+    static const char *const modes[] = { "", "mode: observe\n" };
+    for (size_t m = 0; m < 2; m++) {
+        char text[4096];
+        snprintf(text, sizeof text, "%s%s", yaml, modes[m]);
+        struct policy *p = make(text);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct host h;
+            struct verdict v;
+            assert_int_equal(host_parse(str_c(cases[i].host), &h, NULL), 0);
+            struct ask ask = { .agent = policy_agent(p, str_c(cases[i].agent)), .host = &h, .port = cases[i].port, .now_us = noon };
+            policy_eval_connect(p, ask.agent, &h, ask.port, noon, &v);
+            bool denied = v.kind == (m ? VERDICT_OBSERVE : VERDICT_DENY);
+            if ((cases[i].kind == VERDICT_DENY ? !denied : v.kind != cases[i].kind) || v.code != cases[i].code || !rule_is(v.rule, cases[i].rule))
+                fail_msg("%s:%u: kind %d code %s rule %s", cases[i].host, cases[i].port, (int)v.kind, end_code(v.code), v.rule ? v.rule->name.p : "-");
+            assert_int_equal(policy_tunnels(p, &ask, &v), cases[i].kind == VERDICT_TUNNEL);
+            ask.method = STR("GET");
+            ask.path = STR("/");
+            for (ask.scheme = SCHEME_NONE; ask.scheme <= SCHEME_HTTP; ask.scheme++) {
+                policy_eval(p, &ask, &v);
+                assert_true(v.kind != VERDICT_TUNNEL && (!v.rule || v.rule->action != RULE_TUNNEL));
+            }
+        }
+        policy_unref(&p);
+    }
+}
+
 static void test_empty(void **state)
 {
     (void)state;
@@ -726,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_observe),
         cmocka_unit_test(test_expiry),
         cmocka_unit_test(test_connect),
+        cmocka_unit_test(test_tunnel),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_index_agrees),
         cmocka_unit_test(test_credentials),

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two passes: over the headers of the records, to see whether the message is whole, and then once over the message. */
+#include "proxy/client_hello.h"
+
+enum { RECORD_HEAD = 5, RECORD_MOST = 16384, HANDSHAKE = 22, HELLO_HEAD = 4, CLIENT_HELLO = 1, SERVER_NAME = 0, HOST_NAME = 0 };
+
+static unsigned byte_at(struct str s, size_t i)
+{
+    return (unsigned char)s.p[i];
+}
+
+/* --- one field after the other --- */
+
+struct cursor {
+    struct str rest;
+    bool bad;
+};
+
+static struct str take(struct cursor *c, size_t n)
+{
+    if (c->bad || c->rest.n < n) {
+        c->bad = true;
+        return STR_NONE;
+    }
+    struct str s = str_sub(c->rest, 0, n);
+    c->rest = str_from(c->rest, n);
+    return s;
+}
+
+static size_t number(struct cursor *c, size_t bytes)
+{
+    struct str s = take(c, bytes);
+    size_t v = 0;
+    for (size_t i = 0; i < s.n; i++)
+        v = v << 8 | byte_at(s, i);
+    return v;
+}
+
+/* A vector whose length stands before it. */
+static struct str vector(struct cursor *c, size_t bytes)
+{
+    size_t n = number(c, bytes);
+    return take(c, n);
+}
+
+/* --- the message --- */
+
+/* A list of exactly one host_name. */
+static bool read_name(struct str data, struct str *ret)
+{
+    struct cursor outer = { .rest = data };
+    struct cursor list = { .rest = vector(&outer, 2) };
+    size_t type = number(&list, 1);
+    *ret = vector(&list, 2);
+    return !outer.bad && !outer.rest.n && !list.bad && !list.rest.n && type == HOST_NAME && ret->n;
+}
+
+static const char *read_extensions(struct cursor *c, struct str *ret_sni)
+{
+    unsigned char seen[65536 / 8] = { 0 };
+    struct cursor ext = { .rest = vector(c, 2) };
+    while (!c->bad && ext.rest.n) {
+        size_t type = number(&ext, 2);
+        struct str data = vector(&ext, 2);
+        if (ext.bad)
+            return "the ClientHello's extensions are malformed";
+        if (seen[type / 8] >> (type % 8) & 1)
+            return "the ClientHello has an extension twice";
+        seen[type / 8] = (unsigned char)(seen[type / 8] | 1u << (type % 8));
+        if (type == SERVER_NAME && !read_name(data, ret_sni))
+            return "the ClientHello's server name is malformed";
+    }
+    return NULL;
+}
+
+static const char *read_message(struct str body, struct str *ret_sni)
+{
+    struct cursor c = { .rest = body };
+    size_t version = number(&c, 2);
+    take(&c, 32);
+    size_t session = vector(&c, 1).n;
+    size_t suites = vector(&c, 2).n;
+    size_t compressions = vector(&c, 1).n;
+    *ret_sni = STR_NONE;
+    if (c.bad || version >> 8 != 3 || session > 32 || !suites || suites % 2 || !compressions)
+        return "the ClientHello is malformed";
+    const char *why = c.rest.n ? read_extensions(&c, ret_sni) : NULL;
+    return why ? why : c.bad || c.rest.n ? "the ClientHello is malformed" : NULL;
+}
+
+/* --- the records --- */
+
+enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *scratch, struct str *ret_sni, const char **ret_why)
+{
+    size_t at = 0, have = 0, want = 0, head = 0;
+    *ret_why = NULL;
+    while (!want || have < want) {
+        if (at >= max) {
+            *ret_why = "the ClientHello is over limits.hello_bytes";
+            return HELLO_BAD;
+        }
+        struct str r = str_from(bytes, at);
+        size_t n = r.n >= RECORD_HEAD ? byte_at(r, 3) << 8 | byte_at(r, 4) : 0;
+        if ((r.n >= 1 && byte_at(r, 0) != HANDSHAKE) || (r.n >= 2 && byte_at(r, 1) != 3) || (r.n >= RECORD_HEAD && (!n || n > RECORD_MOST)))
+            *ret_why = "what came is no TLS record with a handshake";
+        if (*ret_why)
+            return HELLO_BAD;
+        if (r.n < RECORD_HEAD)
+            return HELLO_MORE;
+        struct str part = str_sub(r, RECORD_HEAD, r.n - RECORD_HEAD < n ? r.n - RECORD_HEAD : n);
+        for (size_t i = 0; i < part.n && have + i < HELLO_HEAD; i++) {
+            if (have + i == 0 && byte_at(part, i) != CLIENT_HELLO)
+                *ret_why = "the handshake does not begin with a ClientHello";
+            head = head << 8 | byte_at(part, i);
+        }
+        if (have + part.n >= HELLO_HEAD && !want)
+            want = (head & 0xffffff) + HELLO_HEAD;
+        if (!*ret_why && want > max)
+            *ret_why = "the ClientHello is over limits.hello_bytes";
+        if (!*ret_why && want && have + n > want)
+            *ret_why = "the ClientHello shares its record with something else";
+        if (*ret_why)
+            return HELLO_BAD;
+        if (part.n < n)
+            return bytes.n > max ? (*ret_why = "the ClientHello is over limits.hello_bytes", HELLO_BAD) : HELLO_MORE;
+        have += n;
+        at += RECORD_HEAD + n;
+    }
+    buf_reset(scratch);
+    for (size_t i = 0; i < at;) {
+        size_t n = byte_at(bytes, i + 3) << 8 | byte_at(bytes, i + 4);
+        buf_put(scratch, str_sub(bytes, i + RECORD_HEAD, n));
+        i += RECORD_HEAD + n;
+    }
+    if (scratch->failed)
+        *ret_why = "out of memory";
+    else
+        *ret_why = read_message(str_from(buf_str(scratch), HELLO_HEAD), ret_sni);
+    return *ret_why ? HELLO_BAD : HELLO_READY;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * client_hello: the server name of a ClientHello that is passed on unread by us, for tunnels: no TLS object, nothing is answered. Strict: what
+ * two readers could take for two names is refused (RFC 8446 4.1.2, RFC 6066 3). Pure: bytes in, a value out; any number of TLS records
+ * and any number of pieces. Encrypted parts (ECH) cannot be seen through: the name is the outer one. */
+#ifndef PROXY_CLIENT_HELLO_H
+#define PROXY_CLIENT_HELLO_H
+
+#include "base/buf.h"
+
+enum client_hello { HELLO_MORE = 0, HELLO_BAD, HELLO_READY };
+
+/* bytes: all that came. HELLO_READY: *ret_sni is the name, in scratch (reset first), or STR_NONE where none was sent. HELLO_BAD: *ret_why,
+ * static. What needs more than max bytes, of the message or of records, is HELLO_BAD as soon as that is known, so HELLO_MORE ends. Cheap
+ * until the message is whole. */
+enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *scratch, struct str *ret_sni, const char **ret_why);
+
+#endif

@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tunnel rules with real clients: TLS that stays the host's own, a server name that must fit, ssh refused by name and let through by rule,
+ends that come one by one, a reload that closes, memory that stays flat."""
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+from lab import Lab, Skip, answer, main, read_request, sanitized, wait_for
+
+HOSTS = {"raw.test": "127.0.0.6", "ssh.test": "127.0.0.7"}
+TLS = "  - {name: raw, hosts: [raw.test, 127.0.0.6], ports: [PORT], action: tunnel}\n"
+SSH = "  - {name: ssh, hosts: [ssh.test], ports: [PLAINPORT], action: tunnel, tls: none}\n"
+NO_SSH = "  - {name: ssh, hosts: [ssh.test], ports: [PLAINPORT], schemes: [http], action: allow}\n"
+BANNER = b"SSH-2.0-lab_1.0\r\n"
+
+
+def once(conn, origin):
+    origin.requests.append(read_request(conn))
+    conn.send(answer(200, "here"))
+
+
+def tunnels(rules=TLS + SSH):
+    lab = Lab(hosts=HOSTS, rules=rules, start=False)
+    lab.raw = lab.origin("raw.test", handler=once)
+    lab.ssh = lab.origin("ssh.test", tls=False)
+    return lab
+
+
+def tool(name):
+    if not shutil.which(name):
+        raise Skip(f"{name} is not installed")
+    return name
+
+
+def close_of(lab, host, mark=0):
+    return lab.event(lambda e: e.get("host") == host and e.get("method") == "CONNECT", ("close",), mark)
+
+
+def openssl(lab, target, ca, *args):
+    return subprocess.run([tool("openssl"), "s_client", "-proxy", f"127.0.0.1:{lab.port}", "-connect", target, "-CAfile", lab.path(ca), "-verify_return_error",
+                           "-quiet", *args], input=b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", capture_output=True, timeout=30)
+
+
+def test_the_hosts_own_certificate():
+    with tunnels() as lab:
+        lab.patched()
+        ours = ("-verify_hostname",)
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", *ours, "raw.test", "-servername", "raw.test")
+        assert r.returncode == 0 and b" 200 " in r.stdout, r.stderr
+        assert lab.raw.snis == ["raw.test"] and lab.raw.last.target == "/x"
+        e = close_of(lab, "raw.test")
+        assert e["end"] == "ok" and e["verdict"] == "allow" and e["rule"] == "raw" and e["sni"] == "raw.test" and e["scheme"] == "tls", e
+        assert e["bytes_in"] > 300 and e["bytes_out"] > 1000 and e["ms"]["total"] >= 0, e
+        assert e["origin_addr"] == f"127.0.0.6:{lab.tls_port}" and e["agent"] == "coder" and "path" not in e, e
+        o = lab.event(lambda e: e.get("host") == "raw.test", ("open",))
+        assert o["request_id"] == e["request_id"] and o["seq"] < e["seq"]
+        # controls: our CA is not what signed it; what no tunnel rule names is intercepted
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "state/trust/ca.pem", *ours, "raw.test", "-servername", "raw.test")
+        assert r.returncode != 0
+        r = openssl(lab, f"open.test:{lab.tls_port}", "ca.pem", *ours, "open.test", "-servername", "open.test")
+        assert r.returncode != 0
+        r = openssl(lab, f"open.test:{lab.tls_port}", "state/trust/ca.pem", *ours, "open.test", "-servername", "open.test")
+        assert b"HTTP/1.1 421" in r.stdout, (r.stdout, r.stderr)  # read, and judged: its Host is another
+        # no server name: the name of the CONNECT
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", *ours, "raw.test", "-noservername")
+        assert r.returncode == 0 and lab.raw.snis[-1] is None, r.stderr
+
+
+def test_another_server_name():
+    with tunnels() as lab:
+        lab.patched()
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", "-servername", "open.test")
+        assert r.returncode != 0 and b"unrecognized name" in r.stderr, r.stderr
+        e = lab.event(lambda e: e.get("end") == "sni_mismatch", ("conn",))
+        assert e["sni"] == "open.test" and e["host"] == "raw.test" and e["verdict"] == "deny" and e["rule"] == "raw", e
+        assert not lab.raw.conns and not lab.events("open")
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", "-servername", "raw.test")  # the control
+        assert r.returncode == 0 and len(lab.raw.conns) == 1, r.stderr
+
+
+def speak_ssh(conn, origin):
+    conn.send(BANNER)
+    origin.requests.append(conn.until(b"\n"))
+
+
+def ssh(lab):
+    tool("socat")
+    return subprocess.run([tool("ssh"), "-F", "/dev/null", "-o", f"ProxyCommand=socat - PROXY:127.0.0.1:%h:%p,proxyport={lab.port}", "-o", "BatchMode=yes", "-o",
+                           "ConnectTimeout=5", "-v", "-p", str(lab.http_port), "nobody@ssh.test", "true"], capture_output=True, text=True, timeout=30,
+                          env={**os.environ, "HOME": lab.path()})
+
+
+def test_ssh():
+    with tunnels(TLS + NO_SSH) as lab:
+        lab.ssh.handler = speak_ssh
+        lab.patched()
+        r = ssh(lab)
+        assert r.returncode != 0
+        e = lab.event(lambda e: e.get("end") == "protocol_denied", ("conn",))
+        assert "SSH" in e["hint"] and f"hosts: [ssh.test], ports: [{lab.http_port}], action: tunnel, tls: none" in e["hint"] and e["host"] == "ssh.test", e
+        assert not lab.ssh.conns
+        # what the hint says, done
+        lab.extra["rules"] = lab.extra["rules"].replace("schemes: [http], action: allow", "action: tunnel, tls: none")
+        with open(lab.path("outgate.yaml"), "w") as f:
+            f.write(lab.config())
+        assert lab.run("reload", "-c", lab.path("outgate.yaml")).returncode == 0
+        r = ssh(lab)
+        wait_for(lambda: lab.ssh.requests, "the client's banner")
+        assert lab.ssh.requests[0].startswith(b"SSH-2.0-OpenSSH") and "remote software version lab_1.0" in r.stderr, (lab.ssh.requests, r.stderr)
+        e = close_of(lab, "ssh.test")
+        assert e["rule"] == "ssh" and e["scheme"] == "tcp" and e["bytes_out"] == len(BANNER) and e["bytes_in"] > 20, e
+
+
+def test_check_and_explain():
+    with tunnels() as lab:
+        lab.patched()
+        args = ("-c", lab.path("outgate.yaml"), "--agent", "coder")
+        r = lab.run("explain", *args, "GET", f"https://raw.test:{lab.tls_port}/x")
+        assert r.returncode == 0 and b"verdict: tunnel" in r.stdout and b"rule raw [tunnel]: yes" in r.stdout, r.stdout
+        r = lab.run("explain", *args, "--json", "CONNECT", f"ssh.test:{lab.http_port}")
+        j = json.loads(r.stdout)
+        assert r.returncode == 0 and j["verdict"] == "tunnel" and j["rule"] == "ssh" and j["passes"], j
+        r = lab.run("explain", *args, "CONNECT", f"api.test:{lab.tls_port}")
+        assert r.returncode == 0 and b"intercepted" in r.stdout and b"verdict: allow" in r.stdout, r.stdout
+        r = lab.run("explain", *args, "CONNECT", "evil.test:443")
+        assert r.returncode == 1 and b"host_denied" in r.stdout, r.stdout
+        lab.extra["rules"] = lab.extra["rules"].replace("raw.test", "api.test")
+        with open(lab.path("outgate.yaml"), "w") as f:
+            f.write(lab.config())
+        r = lab.run("check", "-c", lab.path("outgate.yaml"))
+        assert r.returncode == 1 and b"nothing is swapped in a tunnel" in r.stdout + r.stderr, (r.stdout, r.stderr)
+
+
+def test_socks():
+    with tunnels() as lab:
+        lab.patched()
+        curl = [tool("curl"), "-sS", "--max-time", "20", "-x", f"socks5h://127.0.0.1:{lab.port}", "--cacert", lab.path("ca.pem")]
+        r = subprocess.run([*curl, f"https://raw.test:{lab.tls_port}/x"], capture_output=True, text=True, timeout=30)
+        assert r.returncode == 0 and lab.raw.last.target == "/x", r.stderr
+        e = close_of(lab, "raw.test")
+        assert e["http_version"] == "socks5" and e["end"] == "ok", e
+        r = subprocess.run([*curl, f"https://open.test:{lab.tls_port}/x"], capture_output=True, text=True, timeout=30)  # the control: intercepted
+        assert r.returncode == 60, r
+        lab.ssh.close()
+        r = subprocess.run([*curl, "--http0.9", f"http://ssh.test:{lab.http_port}/x"], capture_output=True, text=True, timeout=30)
+        assert r.returncode == 97 and "(5)" in r.stderr, r  # "connection refused"
+
+
+def test_each_way_ends_for_itself():
+    size = 8 << 20
+
+    def handler(conn, origin):
+        body, clean = conn.rest()  # to the end of what the client says, and only then
+        origin.requests.append((hashlib.sha256(body).digest(), clean))
+        conn.send(b"z" * size)
+
+    with tunnels() as lab:
+        lab.ssh.handler = handler
+        lab.patched()
+        c = lab.client("ssh.test", lab.http_port, tls=False, timeout=30)
+        data = os.urandom(1 << 20) * 8
+        c.send(data)
+        c.half_close()
+        got, clean = c.rest()
+        assert got == b"z" * size and clean
+        assert lab.ssh.requests == [(hashlib.sha256(data).digest(), True)]
+        e = close_of(lab, "ssh.test")
+        assert e["end"] == "ok" and e["bytes_in"] == len(data) and e["bytes_out"] == size, e
+
+
+def test_a_reset_is_passed_on():
+    def handler(conn, origin):
+        conn.until(b"\n")
+        conn.reset()
+
+    with tunnels() as lab:
+        lab.ssh.handler = handler
+        lab.patched()
+        c = lab.client("ssh.test", lab.http_port, tls=False)
+        c.send(b"x\n")
+        _, clean = c.rest()
+        assert not clean
+        assert close_of(lab, "ssh.test")["end"] == "origin_closed"
+
+
+def test_reload_closes():
+    with tunnels() as lab:
+        lab.ssh.handler = lambda conn, origin: conn.rest()
+        lab.patched()
+        c = lab.client("ssh.test", lab.http_port, tls=False)
+        kept = lab.client("raw.test", tls=False)
+        c.send(b"x")
+        wait_for(lambda: lab.ssh.conns, "the tunnel")
+        lab.extra["rules"] = lab.extra["rules"].replace(SSH.replace("PLAINPORT", str(lab.http_port)), "  - {name: ssh, hosts: [ssh.test], action: deny}\n")
+        with open(lab.path("outgate.yaml"), "w") as f:
+            f.write(lab.config())
+        assert lab.run("reload", "-c", lab.path("outgate.yaml")).returncode == 0
+        since = time.monotonic()
+        c.rest()
+        assert time.monotonic() - since < 1 or sanitized()
+        assert close_of(lab, "ssh.test")["end"] == "revoked"
+        assert kept.silent_for(0.3)
+
+
+def test_a_tunnel_ends_with_its_rule():
+    lasts = 6
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + lasts))
+    with tunnels(TLS + SSH.replace("tls: none", f"tls: none, expires: {until}")) as lab:
+        lab.ssh.handler = lambda conn, origin: conn.rest()
+        lab.patched()
+        c = lab.client("ssh.test", lab.http_port, tls=False)
+        since = time.monotonic()
+        c.send(b"x")
+        c.rest()
+        assert time.monotonic() - since < lasts + 1
+        e = close_of(lab, "ssh.test")
+        assert e["end"] == "revoked" and "expired" in e["message"] and e["bytes_in"] == 1, e
+
+
+def test_a_slow_reader_pushes_back():
+    size = 64 << 20
+    sent = {"n": 0}
+
+    def handler(conn, origin):
+        block = b"y" * 65536
+        while sent["n"] < size:
+            conn.send(block)
+            sent["n"] += len(block)
+
+    with tunnels() as lab:
+        lab.ssh.handler = handler
+        lab.patched()
+        lab.get("api.test")
+        before = lab.worker_rss_kib()
+        c = lab.client("ssh.test", lab.http_port, tls=False, timeout=30)
+        last = -1
+        while sent["n"] != last:  # until it stands still
+            last = sent["n"]
+            time.sleep(0.3)
+        assert 0 < last < size, "the sender was never slowed"
+        assert sanitized() or lab.worker_rss_kib() - before < 4096
+        n = len(c.buf)
+        while n < size:
+            n += len(c.recv())
+        assert n == size
+
+
+def test_many_at_a_time():
+    with tunnels() as lab:
+        lab.ssh.handler = lambda conn, origin: conn.send(conn.until(b"\n")[::-1])
+        lab.patched()
+        wrong = []
+
+        def one(i):
+            c = lab.client("ssh.test", lab.http_port, tls=False, timeout=30)
+            c.send(b"%d\n" % i)
+            if c.rest()[0] != (b"%d\n" % i)[::-1]:
+                wrong.append(i)
+            c.close()
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(40)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not wrong
+        wait_for(lambda: sum(e.get("host") == "ssh.test" for e in lab.events("close")) == 40, "a close each")
+        assert {e["end"] for e in lab.events("close")} == {"ok"}
+
+
+def test_clear_text_is_watched():
+    with tunnels() as lab:
+        lab.ssh.handler = lambda conn, origin: origin.requests.append(conn.rest()[0])
+        lab.patched()
+        lab.get("api.test", headers=[lab.bearer()])  # the value is live
+        c = lab.client("ssh.test", lab.http_port, tls=False)
+        c.send(b"AUTH " + lab.real.encode()[:20])
+        time.sleep(0.2)
+        c.send(lab.real.encode()[20:] + b"\r\n")
+        c.rest()
+        e = lab.event(lambda e: e.get("class") == "exfiltration", ("finding",))
+        assert e["severity"] == "critical" and e["host"] == "ssh.test", e
+        wait_for(lambda: lab.ssh.requests, "the host's end")
+        assert lab.real.encode() not in lab.ssh.requests[0]
+        lab.secrets.clear()  # the test's own sockets hold it
+
+
+def test_nothing_is_dialled_for_a_client_that_says_nothing():
+    with tunnels() as lab:
+        lab.patched()
+        s = socket.create_connection(("127.0.0.1", lab.port))
+        s.sendall(f"CONNECT raw.test:{lab.tls_port} HTTP/1.1\r\n\r\n".encode())
+        assert s.recv(100).startswith(b"HTTP/1.1 200")
+        time.sleep(0.3)
+        assert not lab.raw.conns
+        s.close()
+        lab.event(lambda e: e.get("host") == "raw.test" and e.get("end") == "client_closed", ("conn",))
+
+
+if __name__ == "__main__":
+    main()
