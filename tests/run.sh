@@ -152,6 +152,7 @@ system_again() {
     for i in 1 2 3 4 5; do OUTGATE_TEST_FULL=1 system_tests "roles-$i.log" tests/system/run.py test_roles; done
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests durability-full.log tests/system/run.py test_durability
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=1800 system_tests floods-full.log tests/system/run.py test_floods test_chaos
+    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests h2-full.log tests/system/run.py test_h2_
     system_tests long.log tests/system/long_transfers.py
     unset OUTGATE_EXE
 }
