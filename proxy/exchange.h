@@ -78,7 +78,8 @@ struct origin_ops {
     bool (*full)(const struct exchange *x);
     /* The client has room again: go on reading. */
     void (*more)(struct exchange *x);
-    /* Had the connection carried an exchange before? Then it may be one that the origin has closed meanwhile. */
+    /* Had the connection carried an exchange before? Then it may be one that the origin has closed meanwhile. Or may the origin refuse
+     * the request unread? */
     bool (*reused)(const struct exchange *x);
     /* The exchange lets go (x->origin becomes NULL): keep says that both messages were complete and the connection may serve another. */
     void (*release)(struct exchange *x, bool keep);
@@ -97,6 +98,10 @@ enum remint { REMINT_NONE = 0, REMINT_ASKED, REMINT_CHANGED, REMINT_DONE };
 enum tunnel { TUNNEL_NO = 0, TUNNEL_TLS, TUNNEL_ANY };
 
 enum step { STEP_HEAD = 0, STEP_POLICY, STEP_LIVE, STEP_LEASE, STEP_DIAL, STEP_RECORD, STEP_STREAM, STEP_DONE };
+
+/* What a connection that failed says of the request: it may have been acted on; it was sent into one that was perhaps closed already;
+ * the origin said that it did not look at it (GOAWAY, REFUSED_STREAM: RFC 9113 8.7). */
+enum loss { LOSS_FINAL = 0, LOSS_STALE, LOSS_UNPROCESSED };
 
 struct exchange {
     struct corpse corpse;
@@ -147,7 +152,8 @@ struct exchange {
     struct origin *origin;
     struct origin_stream *origin_stream; /* which of its origin's, where the codec has several at a time */
     struct dial_wait *dial;
-    struct agent_state *holder; /* whose descriptors count its origin's; NULL: it has not got so far */
+    struct agent_state *holder; /* whose descriptors count its origin's; NULL: it has not got so far, or its origin's connection keeps that */
+    bool http11_only;           /* the origin asked for that */
     bool origin_retried, no_pool, attempt_again;
     char origin_addr[64], dns_id[32];
 
@@ -228,8 +234,8 @@ void exchange_tunnel_over(struct exchange *x);
 bool exchange_client_full(const struct exchange *x);
 /* The origin took some of what it was sent. */
 void exchange_origin_room(struct exchange *x);
-/* The connection failed. fresh: it had served a request before and no byte of an answer came: it may have been stale. */
-void exchange_origin_failed(struct exchange *x, enum end end, const char *why, bool maybe_stale);
+/* The connection, or its part of one, failed. */
+void exchange_origin_failed(struct exchange *x, enum end end, const char *why, enum loss loss);
 /* The origin connection is ready to carry it (dialled, TLS verified). */
 void exchange_origin_ready(struct exchange *x);
 

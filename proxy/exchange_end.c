@@ -105,21 +105,21 @@ void exchange_request_failed(struct exchange *x, enum end end, const char *why)
     exchange_end(x, end, why);
 }
 
-void exchange_origin_failed(struct exchange *x, enum end end, const char *why, bool maybe_stale)
+void exchange_origin_failed(struct exchange *x, enum end end, const char *why, enum loss loss)
 {
     if (x->step == STEP_DONE)
         return;
-    if (maybe_stale && x->step == STEP_RECORD) { /* nothing of it was sent: another connection will do */
+    if (loss != LOSS_FINAL && x->step == STEP_RECORD) { /* nothing of it was sent: another connection will do */
         release_origin(x);
         x->no_pool = x->attempt_again = true;
         exchange_go(x, STEP_DIAL);
         exchange_run(x);
         return;
     }
-    if (maybe_stale && x->step == STEP_STREAM && x->replayable && exchange_idempotent(x) && !x->origin_retried &&
-        !x->head_sent) {
-        /* A pooled connection that the origin had closed meanwhile: once more, on a new one. Its `open` stands for both. Whether the origin
-         * acted on it nobody knows. */
+    bool safe = loss == LOSS_UNPROCESSED || (loss == LOSS_STALE && exchange_idempotent(x));
+    if (safe && x->step == STEP_STREAM && x->replayable && !x->origin_retried && !x->head_sent) {
+        /* Once more, on a new connection; its `open` stands for both. Of a pooled one that the origin had closed meanwhile nobody knows
+         * whether it acted on the request; of one that it refused unread all know that it did not. */
         release_origin(x);
         x->origin_retried = x->no_pool = x->attempt_again = true;
         exchange_go(x, STEP_DIAL);

@@ -4,6 +4,8 @@
  * request, and no credential, is written before the origin has proved its name. */
 #include "proxy/origin.h"
 
+#include "proxy/agent_table.h"
+#include "proxy/origin_h2.h"
 #include "proxy/pool.h"
 
 #include <openssl/x509.h>
@@ -13,9 +15,15 @@
 
 enum { IN_MAX = 512 * 1024, OUT_MAX = 1024 * 1024 };
 
+bool origin_wants_h2(const struct exchange *x)
+{
+    return x->scheme == SCHEME_HTTPS && !x->req.upgrade && !x->http11_only;
+}
+
 static void bury(struct corpse *c)
 {
     struct origin *o = (struct origin *)c;
+    origin_h2_free(o);
     buf_done(&o->in);
     buf_done(&o->out);
     view_unref(&o->view);
@@ -26,8 +34,10 @@ void origin_close(struct origin *o)
 {
     if (o->state == ORIGIN_DEAD)
         return;
-    if (o->pooled)
-        pool_drop(o->w->pool, o);
+    pool_drop(o->w->pool, o);
+    if (o->holder)
+        agent_let_go(o->w->agents, o->holder);
+    o->holder = NULL;
     o->state = ORIGIN_DEAD;
     o->x = NULL;
     timer_clear(&o->idle);
@@ -47,7 +57,7 @@ void origin_failed(struct origin *o, enum end end, const char *why)
     }
     origin_close(o);
     if (x)
-        exchange_origin_failed(x, end, why, stale);
+        exchange_origin_failed(x, end, why, stale ? LOSS_STALE : LOSS_FINAL);
 }
 
 bool origin_write(struct origin *o)
@@ -78,6 +88,8 @@ bool origin_write(struct origin *o)
 
 /* --- TLS --- */
 
+static void ready_h2(struct origin *o);
+
 static void note_tls(struct origin *o)
 {
     SSL *ssl = o->stream.ssl;
@@ -96,12 +108,16 @@ static void step_tls(struct origin *o)
         const unsigned char *alpn;
         unsigned n;
         SSL_get0_alpn_selected(o->stream.ssl, &alpn, &n);
-        if (n && !str_eq(str_of(alpn, n), STR("http/1.1"))) {
+        bool h2 = str_eq(str_of(alpn, n), STR("h2"));
+        if (n && !(h2 && o->offered_h2) && !str_eq(str_of(alpn, n), STR("http/1.1"))) {
             origin_failed(o, END_ORIGIN_TLS, "the host chose a protocol that was not offered");
             return;
         }
         note_tls(o);
-        origin_ready(o);
+        if (h2)
+            ready_h2(o);
+        else
+            origin_ready(o);
         return;
     }
     if (io == IO_AGAIN) {
@@ -117,7 +133,8 @@ static void step_tls(struct origin *o)
 static void start_tls(struct origin *o)
 {
     o->state = ORIGIN_TLS;
-    SSL *ssl = origin_tls_start(o->view->origin_tls, &o->host, o->w->sessions, str_of(o->key, o->key_n));
+    o->offered_h2 = origin_wants_h2(o->x);
+    SSL *ssl = origin_tls_start(o->view->origin_tls, &o->host, o->offered_h2, o->w->sessions, str_of(o->key, o->key_n));
     if (!ssl || stream_tls(&o->stream, ssl)) {
         origin_failed(o, END_ORIGIN_TLS, "TLS: out of memory");
         return;
@@ -190,19 +207,38 @@ static void step_parent(struct origin *o)
 
 /* --- the connection --- */
 
-void origin_ready(struct origin *o)
+static void begin(struct origin *o)
 {
     struct exchange *x = o->x;
     o->state = ORIGIN_BUSY;
-    if (o->raw) {
-        watch_set(&o->watch, 0); /* until it is on record */
-        exchange_origin_ready(x);
-        return;
-    }
     watch_set(&o->watch, EPOLLIN);
     /* The resolver timed its part with its own clock. */
     uint64_t spent = loop_now_ms(o->w->loop) - x->t_attempt, before = (uint64_t)x->ms_connect + x->ms_resolve;
     x->ms_tls = spent > before ? (uint32_t)(spent - before) : 0;
+}
+
+static void ready_h2(struct origin *o)
+{
+    struct exchange *x = o->x;
+    begin(o);
+    if (origin_h2_begin(o)) {
+        origin_failed(o, END_ORIGIN_CONNECT, "out of memory");
+        return;
+    }
+    pool_list(o->w->pool, o); /* others may share it at once */
+    exchange_origin_ready(x);
+}
+
+void origin_ready(struct origin *o)
+{
+    struct exchange *x = o->x;
+    if (o->raw) {
+        o->state = ORIGIN_BUSY;
+        watch_set(&o->watch, 0); /* until it is on record */
+        exchange_origin_ready(x);
+        return;
+    }
+    begin(o);
     origin_h1_begin(o);
     origin_h1_readable(o); /* what it said before it was asked answers nothing */
     if (o->state == ORIGIN_BUSY)
@@ -230,6 +266,10 @@ static void on_event(struct watch *w, uint32_t ev)
     o->active_ms = loop_now_ms(o->w->loop);
     o->rested = false;
     worker_active(o->w);
+    if (o->h2 && o->state != ORIGIN_DEAD) {
+        origin_h2_event(o, ev);
+        return;
+    }
     if (ev & EPOLLOUT && o->state != ORIGIN_TLS) {
         size_t before = buf_size(&o->stream.wire);
         enum io io = stream_flush(&o->stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * origin: one connection to an origin: dialled by the resolver, TLS verified, then the HTTP/1.1 codec that carries one exchange after
- * another. Only origin*.c and pool.c know this struct. */
+ * origin: one connection to an origin: dialled by the resolver, TLS verified, then the codec that the origin chose: HTTP/1.1, one exchange
+ * after another, or HTTP/2 (origin_h2.h), many at a time. Only origin*.c and pool.c know this struct. */
 #ifndef PROXY_ORIGIN_H
 #define PROXY_ORIGIN_H
 
@@ -20,7 +20,8 @@ enum origin_state {
 struct origin {
     struct corpse corpse;
     struct worker *w;
-    struct exchange *x; /* the one it carries, or NULL */
+    struct exchange *x; /* the one it carries, or NULL; with HTTP/2 the one that it was dialled for, until it is ready */
+    struct origin_h2 *h2; /* NULL: HTTP/1.1, or not known yet */
     struct view *view;
     struct stream stream;
     struct watch watch;
@@ -32,6 +33,7 @@ struct origin {
     uint16_t port;
     enum scheme scheme;
     bool raw; /* a tunnel: no TLS of ours, no codec */
+    bool offered_h2;
     char addr[64];
     char tls_version[12], tls_cipher[48], tls_issuer[128];
 
@@ -54,7 +56,9 @@ struct origin {
     unsigned served;
     uint64_t idle_round; /* of the loop, in which it became idle */
     struct origin *key_next, *newer, *older; /* of the key's bucket; of the LRU */
-    bool pooled;
+    bool listed; /* in the bucket: found by whoever wants one of this key */
+    bool pooled; /* in the LRU: idle */
+    struct agent_state *holder; /* HTTP/2: whose descriptors count it while it carries exchanges */
     struct timer idle;
     uint64_t key_hash;
     size_t key_n;
@@ -67,6 +71,9 @@ extern const struct origin_ops origin_h1_ops, origin_raw_ops;
 void origin_raw_event(struct origin *o, uint32_t ev);
 void origin_raw_readable(struct origin *o);
 void origin_raw_flushed(struct origin *o);
+
+/* Is HTTP/2 wanted for it? The one place that decides what is offered (ALPN) and which connections are taken from the pool. */
+bool origin_wants_h2(const struct exchange *x);
 
 /* TLS and parent are done: hand it to the exchange. */
 void origin_ready(struct origin *o);

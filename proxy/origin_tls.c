@@ -233,8 +233,6 @@ SSL_CTX *origin_tls_new(const struct policy *p, struct str system_roots, struct 
     SSL_CTX_set_max_cert_list(ctx, 64 * 1024);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(ctx, on_new_session);
-    static const unsigned char http11[] = "\10http/1.1";
-    ok = ok && SSL_CTX_set_alpn_protos(ctx, http11, 9) == 0;
     X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ctx);
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     /* POLICY_CHECK: without it OpenSSL takes a critical policyConstraints for handled and does not look at it (RFC 5280
@@ -266,18 +264,21 @@ static int expect_host(SSL *ssl, const struct host *host)
                : -1;
 }
 
-SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, struct session_cache *c, struct str key)
+SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, bool h2, struct session_cache *c, struct str key)
 {
+    static const unsigned char offer[] = "\2h2\10http/1.1";
     SSL *ssl = SSL_new(ctx);
-    struct session_slot *slot = malloc(sizeof *slot + key.n);
-    if (!ssl || !slot || SSL_set_ex_data(ssl, slot_index, slot) != 1) {
+    struct session_slot *slot = malloc(sizeof *slot + key.n + 1);
+    if (!ssl || SSL_set_alpn_protos(ssl, offer + (h2 ? 0 : 3), h2 ? 12 : 9) != 0 || !slot || SSL_set_ex_data(ssl, slot_index, slot) != 1) {
         free(slot);
         SSL_free(ssl);
         return NULL;
     }
     int64_t now = clock_wall_us() / 1000000;
-    *slot = (struct session_slot) { .cache = c, .n = key.n };
+    *slot = (struct session_slot) { .cache = c, .n = key.n + 1 };
     memcpy(slot->key, key.p, key.n);
+    slot->key[key.n] = h2 ? '2' : '1';
+    key = str_of(slot->key, slot->n);
     if (expect_host(ssl, host)) {
         SSL_free(ssl);
         return NULL;

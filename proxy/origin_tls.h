@@ -21,9 +21,10 @@ struct session_cache;
 struct session_cache *session_cache_new(size_t max);
 void session_cache_free(struct session_cache **c);
 
-/* A client connection object for this host; sessions are looked up and kept under `key` (copied). The host must outlive
- * the call only. NULL: out of memory. */
-SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, struct session_cache *c, struct str key);
+/* A client connection object for this host that offers HTTP/1.1, and before it HTTP/2 where h2 says so; sessions are looked up and kept under
+ * `key` (copied) and the offer, since a session is one of the protocol that was chosen. The host must outlive the call only. NULL: out of
+ * memory. */
+SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, bool h2, struct session_cache *c, struct str key);
 /* Why the certificate was refused, without any text of the peer: "self-signed certificate", "the host's certificate is
  * a CA's (…)". Written to out, which is returned; NULL: it was not refused. */
 const char *origin_tls_why(SSL *ssl, char *out, size_t size);

@@ -2,7 +2,7 @@
 #include "proxy/pool.h"
 #include "proxy/exchange_steps.h"
 
-#include "proxy/origin.h"
+#include "proxy/origin_h2.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,26 +62,55 @@ void pool_key(const struct exchange *x, struct buf *out)
     buf_put(out, host_str(&x->host));
 }
 
-void pool_drop(struct pool *p, struct origin *o)
+void pool_list(struct pool *p, struct origin *o)
 {
-    struct origin **at = &p->buckets[o->key_hash % BUCKETS];
-    while (*at && *at != o)
-        at = &(*at)->key_next;
-    if (*at)
-        *at = o->key_next;
+    if (o->listed)
+        return;
+    struct origin **bucket = &p->buckets[o->key_hash % BUCKETS];
+    o->key_next = *bucket;
+    *bucket = o;
+    o->listed = true;
+}
+
+/* It is idle no more. */
+static void wake(struct pool *p, struct origin *o)
+{
+    if (!o->pooled)
+        return;
     *(o->newer ? &o->newer->older : &p->newest) = o->older;
     *(o->older ? &o->older->newer : &p->oldest) = o->newer;
-    o->newer = o->older = o->key_next = NULL;
+    o->newer = o->older = NULL;
     o->pooled = false;
     p->count--;
     p->w->stats.pooled = p->count;
     timer_clear(&o->idle);
 }
 
-static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash)
+void pool_drop(struct pool *p, struct origin *o)
+{
+    if (o->listed) {
+        struct origin **at = &p->buckets[o->key_hash % BUCKETS];
+        while (*at && *at != o)
+            at = &(*at)->key_next;
+        if (*at)
+            *at = o->key_next;
+        o->key_next = NULL;
+        o->listed = false;
+    }
+    wake(p, o);
+}
+
+/* Which protocol it speaks is no part of the key. Who wants HTTP/2 takes HTTP/1.1 where the origin chose that, not where nobody offered
+ * more: a gRPC call would fail there. */
+static bool speaks(const struct origin *o, bool h2)
+{
+    return o->h2 ? h2 && origin_h2_room(o) : !h2 || o->offered_h2;
+}
+
+static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash, bool h2)
 {
     struct origin *o = p->buckets[hash % BUCKETS];
-    while (o && !(o->key_hash == hash && str_eq(str_of(o->key, o->key_n), key)))
+    while (o && !(o->key_hash == hash && str_eq(str_of(o->key, o->key_n), key) && speaks(o, h2)))
         o = o->key_next;
     return o;
 }
@@ -90,6 +119,8 @@ static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash)
  * that cannot be sent again must not go into a connection that is closed already. */
 static bool spoke_already(struct origin *o, const struct exchange *x)
 {
+    if (o->h2) /* of one that carries something we would know; and what it has not looked at it will say */
+        return o->pooled && (o->idle_round == loop_round(o->w->loop) || !exchange_idempotent(x)) && !origin_h2_quiet(o);
     return (o->idle_round == loop_round(o->w->loop) || !exchange_idempotent(x)) && origin_h1_quiet(o) != IO_AGAIN;
 }
 
@@ -100,10 +131,16 @@ bool pool_take(struct exchange *x)
     struct buf key = { .mem = mem, .cap = sizeof mem, .max = sizeof mem };
     pool_key(x, &key);
     struct origin *o = NULL;
-    while (!key.failed && (o = pool_find(p, buf_str(&key), str_hash(buf_str(&key)))) && spoke_already(o, x))
+    while (!key.failed && (o = pool_find(p, buf_str(&key), str_hash(buf_str(&key)), origin_wants_h2(x))) && spoke_already(o, x))
         origin_close(o);
     if (!o)
         return false;
+    if (o->h2) {
+        if (origin_h2_attach(o, x))
+            return false;
+        wake(p, o);
+        return true;
+    }
     pool_drop(p, o);
     o->state = ORIGIN_BUSY;
     o->x = x;
@@ -117,7 +154,7 @@ static size_t count_key(struct pool *p, const struct origin *like, size_t stop)
 {
     size_t n = 0;
     for (struct origin *o = p->buckets[like->key_hash % BUCKETS]; o && n < stop; o = o->key_next)
-        n += o->key_hash == like->key_hash;
+        n += o->pooled && o->key_hash == like->key_hash;
     return n;
 }
 
@@ -131,9 +168,7 @@ void pool_put(struct pool *p, struct origin *o)
     }
     if ((p->count >= lim->pool_connections || worker_crowded(p->w)) && p->oldest)
         origin_close(p->oldest);
-    struct origin **bucket = &p->buckets[o->key_hash % BUCKETS];
-    o->key_next = *bucket;
-    *bucket = o;
+    pool_list(p, o);
     o->newer = NULL;
     o->older = p->newest;
     *(p->newest ? &p->newest->newer : &p->oldest) = o;

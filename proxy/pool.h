@@ -5,7 +5,8 @@
  * credential or another snapshot, nor one to an address that a rule permitted a request of another rule. The address
  * is the one dialled for that name when the connection was made; the entry lives a minute at most without use, so a changed name is looked
  * up soon. Bounded in all, per key, and in time; the least recently used goes first. Idle connections are read: a close
- * or an unsolicited byte discards them. */
+ * or an unsolicited byte discards them. An HTTP/2 connection is found here also while it carries exchanges, as long as it has room for
+ * another; it is never shared beyond its key, nor used for another name that its certificate may have. */
 #ifndef PROXY_POOL_H
 #define PROXY_POOL_H
 
@@ -14,11 +15,13 @@
 struct pool;
 struct pool *pool_new(struct worker *w);
 void pool_free(struct pool **p);
-/* Gives x an idle connection that fits (x->origin and x->oops are set); false: none. */
+/* Gives x a connection that fits: an idle one, or a stream of one (x->origin and x->oops are set); false: none. */
 bool pool_take(struct exchange *x);
 /* Keeps an idle connection, or closes it when there is no room. */
 void pool_put(struct pool *p, struct origin *o);
-/* It ended or is being closed: forget it. */
+/* A new HTTP/2 connection: it may be found. */
+void pool_list(struct pool *p, struct origin *o);
+/* It ended or is being closed: forget it, where it is known at all. */
 void pool_drop(struct pool *p, struct origin *o);
 /* Everything of older views. */
 void pool_flush(struct pool *p);

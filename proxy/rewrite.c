@@ -108,18 +108,27 @@ static void put_framing(const struct exchange *x, struct buf *out, struct str na
     }
 }
 
+/* What becomes of a field that is neither the host nor framing. */
+enum fate { FATE_DROP = 0, FATE_PASS, FATE_IDENTITY, FATE_SWAP };
+
+static enum fate field_fate(const struct exchange *x, size_t i, bool connection)
+{
+    if (!request_passes(x, i, connection))
+        return FATE_DROP;
+    if (x->req.fields[i].id == H1_ACCEPT_ENCODING && x->covered)
+        return FATE_IDENTITY;
+    return swap_touches(&x->plan, i) ? FATE_SWAP : FATE_PASS;
+}
+
 /* One field; END_OK or why it cannot be written. */
 static enum end put_request_field(struct exchange *x, size_t i, bool connection, struct buf *out)
 {
     const struct h1_field *f = &x->req.fields[i];
-    if (!request_passes(x, i, connection))
+    enum fate fate = field_fate(x, i, connection);
+    if (fate == FATE_DROP)
         return END_OK;
-    if (f->id == H1_ACCEPT_ENCODING && x->covered) {
-        h1_put_field(out, f->f.name, STR("identity"));
-        return END_OK;
-    }
-    if (!swap_touches(&x->plan, i)) {
-        h1_put_field(out, f->f.name, f->f.value);
+    if (fate != FATE_SWAP) {
+        h1_put_field(out, f->f.name, fate == FATE_IDENTITY ? STR("identity") : f->f.value);
         return END_OK;
     }
     buf_put(out, f->f.name);
@@ -165,6 +174,144 @@ enum end rewrite_request_h1(struct exchange *x, struct buf *out)
         buf_put(out, STR("Accept-Encoding: identity\r\n"));
     buf_put(out, STR("\r\n"));
     return out->failed ? END_HEAD_TOO_LARGE : END_OK;
+}
+
+/* --- requests in HTTP/2 --- */
+
+/* Fields as they are written; their bytes lie one after the other in out, which moves while it grows. */
+struct h2_out {
+    struct buf *out;
+    struct rewrite_field *fields;
+    size_t n;
+    bool bad; /* a name or value that cannot stand in a head */
+};
+
+static void h2_name(struct h2_out *h, struct str name)
+{
+    h->fields[h->n] = (struct rewrite_field) { .f.name.n = name.n };
+    for (size_t i = 0; i < name.n; i++) {
+        h->bad |= !ascii_tchar(name.p[i]);
+        buf_putc(h->out, ascii_lower(name.p[i]));
+    }
+    h->bad |= !name.n;
+}
+
+/* What was put since the name is its value. */
+static void h2_value_end(struct h2_out *h, size_t from, bool secret)
+{
+    struct str value = str_from(buf_str(h->out), from);
+    h->bad |= !h1_value_ok(value);
+    h->fields[h->n].f.value.n = value.n;
+    h->fields[h->n++].secret = secret;
+}
+
+static void h2_put(struct h2_out *h, struct str name, struct str value, bool secret)
+{
+    h2_name(h, name);
+    size_t from = buf_size(h->out);
+    buf_put(h->out, value);
+    h2_value_end(h, from, secret);
+}
+
+static void h2_pseudo(struct h2_out *h, struct str name, struct str value)
+{
+    h->fields[h->n] = (struct rewrite_field) { .f.name.n = name.n };
+    buf_put(h->out, name);
+    size_t from = buf_size(h->out);
+    buf_put(h->out, value);
+    h2_value_end(h, from, false);
+}
+
+static void h2_put_u64(struct h2_out *h, struct str name, uint64_t value)
+{
+    h2_name(h, name);
+    size_t from = buf_size(h->out);
+    buf_put_u64(h->out, value);
+    h2_value_end(h, from, false);
+}
+
+static void h2_pseudo_fields(const struct exchange *x, struct h2_out *h)
+{
+    struct buf authority;
+    buf_init(&authority, 1024);
+    authority_put(&authority, &x->host, x->port, x->scheme == SCHEME_HTTPS ? 443 : 80);
+    h2_pseudo(h, STR(":method"), x->req.method);
+    h2_pseudo(h, STR(":scheme"), x->scheme == SCHEME_HTTPS ? STR("https") : STR("http"));
+    h2_pseudo(h, STR(":authority"), buf_str(&authority));
+    h2_pseudo(h, STR(":path"), x->req.target);
+    h->bad |= authority.failed;
+    buf_done(&authority);
+}
+
+/* Credentials of the agent's own are no less secret for not being ours. */
+static bool is_secret(enum h1_name id)
+{
+    return h1_name_flags(id) & H1_N_AUTH || id == H1_PROXY_OTHER;
+}
+
+static enum end h2_field(struct exchange *x, size_t i, bool connection, struct h2_out *h)
+{
+    const struct h1_field *f = &x->req.fields[i];
+    enum fate fate = field_fate(x, i, connection);
+    if (fate == FATE_DROP)
+        return END_OK;
+    if (fate != FATE_SWAP) {
+        h2_put(h, f->f.name, fate == FATE_IDENTITY ? STR("identity") : f->f.value, is_secret(f->id));
+        return END_OK;
+    }
+    h2_name(h, f->f.name);
+    size_t from = buf_size(h->out);
+    enum end end = swap_put_value(&x->plan, i, f->f.value, x->leases, h->out);
+    h2_value_end(h, from, true);
+    return end;
+}
+
+/* Each has its place where the request had it, as in HTTP/1.1. */
+static enum end h2_fields(struct exchange *x, struct h2_out *h)
+{
+    const struct request *r = &x->req;
+    bool length = false, te = false, encoding = false, connection = has_connection(r->fields, r->nfields);
+    for (size_t i = 0; i < r->nfields; i++) {
+        enum h1_name id = r->fields[i].id;
+        encoding |= id == H1_ACCEPT_ENCODING;
+        if (id == H1_CONTENT_LENGTH) {
+            if (!length && r->body != H1_BODY_CHUNKED)
+                h2_put_u64(h, r->fields[i].f.name, r->body == H1_BODY_LENGTH ? r->length : 0);
+            length = true;
+        } else if (id == H1_TE) {
+            if (!te && h1_list_has(r->fields[i].f.value, STR("trailers")))
+                h2_put(h, STR("te"), STR("trailers"), false);
+            te |= h1_list_has(r->fields[i].f.value, STR("trailers"));
+        } else {
+            enum end end = h2_field(x, i, connection, h);
+            if (end != END_OK)
+                return end;
+        }
+    }
+    if (!length && r->body == H1_BODY_LENGTH)
+        h2_put_u64(h, STR("content-length"), r->length);
+    if (x->covered && !encoding)
+        h2_put(h, STR("accept-encoding"), STR("identity"), false);
+    return END_OK;
+}
+
+enum end rewrite_request_h2(struct exchange *x, struct rewrite_field *fields, size_t *ret_n, struct buf *out)
+{
+    struct h2_out h = { .out = out, .fields = fields };
+    h2_pseudo_fields(x, &h);
+    enum end end = h2_fields(x, &h);
+    if (end != END_OK)
+        return end;
+    if (out->failed || h.bad)
+        return END_HEAD_TOO_LARGE;
+    const char *p = buf_str(out).p;
+    for (size_t i = 0; i < h.n; i++) {
+        fields[i].f.name.p = p;
+        fields[i].f.value.p = p + fields[i].f.name.n;
+        p += fields[i].f.name.n + fields[i].f.value.n;
+    }
+    *ret_n = h.n;
+    return END_OK;
 }
 
 /* --- answers --- */

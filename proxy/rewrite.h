@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * rewrite: what of a head goes on, in both directions. Heads are serialised from the model, in order and case as received; only what
- * this file says is different: hop-by-hop and Proxy-* fields and those that Connection nominates are removed; Host and framing are
+ * this file says is different: hop-by-hop and Proxy-* fields and those that Connection nominates are removed; Host and framing (in HTTP/2
+ * :authority and, where it is known, Content-Length) are
  * written anew from what was decided; Accept-Encoding becomes identity and Range is dropped where the answer will be scrubbed;
  * Alt-Svc, NEL, Report-To and Reporting-Endpoints are removed from answers; trailers pass except framing, auth and Host. */
 #ifndef PROXY_REWRITE_H
@@ -13,6 +14,14 @@
 const char *rewrite_request_check(const struct exchange *x, enum end *ret_end);
 /* The HTTP/1.1 request head into out (wiped), placeholders swapped. END_OK or why not. */
 enum end rewrite_request_h1(struct exchange *x, struct buf *out);
+/* The same for HTTP/2 (RFC 9113 8.3.1): pseudo-fields first, names in lower case, `te: trailers` where the request had it. Field secret:
+ * it holds a real value or may hold one of the agent's own, and must enter no compression table (RFC 7541 7.1.3). All borrow from out. */
+enum { REWRITE_FIELDS_MAX = H1_FIELDS_MAX + 8 };
+struct rewrite_field {
+    struct field f;
+    bool secret;
+};
+enum end rewrite_request_h2(struct exchange *x, struct rewrite_field *fields, size_t *ret_n, struct buf *out);
 /* End-to-end fields of an answer, as views of h (values possibly replaced by scrubbed copies in *scratch), at most max. */
 size_t rewrite_answer_fields(struct exchange *x, const struct h1_head *h, struct field *out, size_t max, struct buf *scratch);
 /* Is a real value in the name of a field or trailer? Then it is left out. */

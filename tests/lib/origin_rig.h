@@ -78,7 +78,7 @@ static inline struct origin_meeting origin_rig_meet(struct origin_rig *r, SSL_CT
                                                     time_t now)
 {
     struct origin_meeting m = { 0 };
-    SSL *c = origin_tls_start(r->ctx, host, r->sessions, str_c(host->name)), *s = SSL_new(server);
+    SSL *c = origin_tls_start(r->ctx, host, false, r->sessions, str_c(host->name)), *s = SSL_new(server);
     BIO *cb, *sb;
     if (!c || !s || BIO_new_bio_pair(&cb, 1 << 20, &sb, 1 << 20) != 1)
         abort();

@@ -235,7 +235,7 @@ def test_what_an_origin_is_offered(lab):
     tls13, ecdhe_aead = {0x1301, 0x1302, 0x1303}, {0xC02B, 0xC02C, 0xC02F, 0xC030, 0xCCA8, 0xCCA9}
     assert set(suites) <= tls13 | ecdhe_aead | {0x00FF} and set(suites) & tls13 and set(suites) & ecdhe_aead, [hex(s) for s in suites]
     assert compression == [0]
-    assert ext[0] == b"\x00\x0b\x00\x00\x08api.test" and ext[16] == b"\x00\x09\x08http/1.1", ext
+    assert ext[0] == b"\x00\x0b\x00\x00\x08api.test" and ext[16] == b"\x00\x0c\x02h2\x08http/1.1", ext
     assert set(ext[43][1:][i : i + 2] for i in range(0, ext[43][0], 2)) == {b"\x03\x04", b"\x03\x03"}, ext[43]
     groups = {int.from_bytes(ext[10][i : i + 2], "big") for i in range(2, len(ext[10]), 2)}
     assert groups <= {0x1D, 0x17, 0x18} and groups, groups  # X25519, P-256, P-384

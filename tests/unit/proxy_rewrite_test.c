@@ -11,6 +11,7 @@
 #include <stdlib.h>
 /* cmocka needs the ones above */
 #include <cmocka.h>
+#include <nghttp2/nghttp2.h>
 
 static struct h1_field fields[64];
 
@@ -136,6 +137,122 @@ static void a_head_that_does_not_fit_is_refused(void **state)
     buf_done(&out);
 }
 
+/* --- HTTP/2 --- */
+
+/* "name: value" of each field, one a line; a secret one begins with "!". */
+static void rewritten_h2(struct exchange *x, const char *expected)
+{
+    static struct rewrite_field f[REWRITE_FIELDS_MAX];
+    struct buf out, lines;
+    size_t n = 0;
+    buf_init(&out, 65536);
+    out.wipe = true;
+    buf_init(&lines, 65536);
+    assert_int_equal(rewrite_request_h2(x, f, &n, &out), END_OK);
+    for (size_t i = 0; i < n; i++) {
+        buf_putf(&lines, "%s%.*s: ", f[i].secret ? "!" : "", STR_ARG(f[i].f.name));
+        buf_put(&lines, f[i].f.value);
+        buf_putc(&lines, '\n');
+    }
+    assert_string_equal(buf_z(&lines), expected);
+    buf_done(&out);
+    buf_done(&lines);
+}
+
+#define PSEUDO(method, path) ":method: " method "\n:scheme: https\n:authority: h.test\n:path: " path "\n"
+
+static void requests_are_sent_on_in_http2(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out;
+        bool covered;
+    } rows[] = {
+        { "GET /a?b HTTP/1.1\r\nHost: H.TEST.:443\r\nx-A:  1 \r\nX-a: 2\r\nUser-Agent: u\r\n\r\n",
+          PSEUDO("GET", "/a?b") "x-a: 1\nx-a: 2\nuser-agent: u\n", false },
+        { "OPTIONS * HTTP/1.1\r\nHost: h.test\r\n\r\n", PSEUDO("OPTIONS", "*"), false },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\nConnection: keep-alive, x-hop, te\r\nKeep-Alive: 5\r\nTE: gzip, trailers\r\nTE: trailers\r\n"
+          "Trailer: a\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\nProxy-Connection: close\r\nProxy-Authorization: Basic eDp5\r\n"
+          "Proxy-Anything: 1\r\nX-Hop: 1\r\nX-Other: 1\r\n\r\n",
+          PSEUDO("GET", "/") "te: trailers\nx-other: 1\n", false },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\nTE: deflate\r\n\r\n", PSEUDO("GET", "/"), false },
+        { "POST / HTTP/1.1\r\nA: 1\r\ncontent-length: 0003\r\nHost: h.test\r\nB: 2\r\n\r\n",
+          PSEUDO("POST", "/") "a: 1\ncontent-length: 3\nb: 2\n", false },
+        { "POST / HTTP/1.1\r\nHost: h.test\r\nContent-Length: 0\r\n\r\n", PSEUDO("POST", "/") "content-length: 0\n", false },
+        { "POST / HTTP/1.1\r\nHost: h.test\r\ntransfer-encoding: Chunked\r\n\r\n", PSEUDO("POST", "/"), false },
+        { "POST / HTTP/1.1\r\nHost: h.test\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+          PSEUDO("POST", "/") "expect: 100-continue\ncontent-length: 3\n", false },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\nExpect: 100-continue\r\n\r\n", PSEUDO("GET", "/"), false },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\nAuthorization: own\r\nCookie: a=b; c=d\r\nX-Key: k\r\n\r\n",
+          PSEUDO("GET", "/") "!authorization: own\n!cookie: a=b; c=d\nx-key: k\n", false },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\nAccept-Encoding: gzip\r\nRange: bytes=0-1\r\n\r\n",
+          PSEUDO("GET", "/") "accept-encoding: gzip\nrange: bytes=0-1\n", false },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\naccept-encoding: gzip\r\n\r\n", PSEUDO("GET", "/") "accept-encoding: identity\n", true },
+        { "GET / HTTP/1.1\r\nHost: h.test\r\n\r\n", PSEUDO("GET", "/") "accept-encoding: identity\n", true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct exchange x;
+        make(&x, rows[i].in, "h.test", SCHEME_HTTPS, 443);
+        x.covered = rows[i].covered;
+        rewritten_h2(&x, rows[i].out);
+    }
+}
+
+static void a_head_that_does_not_fit_is_refused_in_http2(void **state)
+{
+    (void)state;
+    static struct rewrite_field f[REWRITE_FIELDS_MAX];
+    struct exchange x;
+    struct buf out;
+    size_t n, whole = strlen(":methodGET:schemehttps:authorityh.test:path/a0123456789");
+    make(&x, "GET / HTTP/1.1\r\nHost: h.test\r\nA: 0123456789\r\n\r\n", "h.test", SCHEME_HTTPS, 443);
+    for (size_t max = 1; max <= whole; max++) {
+        buf_init(&out, max);
+        assert_int_equal(rewrite_request_h2(&x, f, &n, &out), max < whole ? END_HEAD_TOO_LARGE : END_OK);
+        buf_done(&out);
+    }
+    /* The last gate: a value that only a fault of ours could have put there. */
+    fields[1].f.value = STR("a\r\nb: c");
+    buf_init(&out, 1024);
+    assert_int_equal(rewrite_request_h2(&x, f, &n, &out), END_HEAD_TOO_LARGE);
+    buf_done(&out);
+}
+
+/* What HPACK makes of the fields: a secret one is a literal that is never indexed, each time the same; the control's second is an index. */
+static void secrets_are_never_indexed(void **state)
+{
+    (void)state;
+    static struct rewrite_field f[REWRITE_FIELDS_MAX];
+    struct exchange x;
+    struct buf out;
+    size_t n, sizes[2][2];
+    unsigned char block[2][2][256];
+    nghttp2_hd_deflater *d;
+    make(&x, "GET / HTTP/1.1\r\nHost: h.test\r\nAuthorization: Bearer some-value-of-mine\r\nX-Plain: some-value-of-mine\r\n\r\n", "h.test",
+         SCHEME_HTTPS, 443);
+    buf_init(&out, 1024);
+    assert_int_equal(rewrite_request_h2(&x, f, &n, &out), END_OK);
+    assert_int_equal(n, 6);
+    assert_int_equal(nghttp2_hd_deflate_new(&d, 4096), 0);
+    for (int round = 0; round < 2; round++)
+        for (int k = 0; k < 2; k++) {
+            const struct rewrite_field *w = &f[4 + k];
+            nghttp2_nv nv = { (uint8_t *)(uintptr_t)w->f.name.p, (uint8_t *)(uintptr_t)w->f.value.p, w->f.name.n, w->f.value.n,
+                              w->secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE };
+            ssize_t got = nghttp2_hd_deflate_hd(d, block[round][k], sizeof block[round][k], &nv, 1);
+            assert_true(got > 0);
+            sizes[round][k] = (size_t)got;
+        }
+    assert_int_equal(block[0][0][0] & 0xf0, 0x10);
+    assert_int_equal(sizes[0][0], sizes[1][0]);
+    assert_memory_equal(block[0][0], block[1][0], sizes[0][0]);
+    assert_int_equal(block[0][1][0] & 0xc0, 0x40);
+    assert_int_equal(sizes[1][1], 1);
+    assert_int_equal(nghttp2_hd_deflate_get_num_table_entries(d), 61 + 1); /* the static ones, and the control's */
+    nghttp2_hd_deflate_del(d);
+    buf_done(&out);
+}
+
 static void some_requests_cannot_be_sent_on(void **state)
 {
     (void)state;
@@ -228,6 +345,9 @@ int main(void)
         cmocka_unit_test(requests_are_sent_on),
         cmocka_unit_test(a_port_that_is_not_the_schemes_is_written),
         cmocka_unit_test(a_head_that_does_not_fit_is_refused),
+        cmocka_unit_test(requests_are_sent_on_in_http2),
+        cmocka_unit_test(a_head_that_does_not_fit_is_refused_in_http2),
+        cmocka_unit_test(secrets_are_never_indexed),
         cmocka_unit_test(some_requests_cannot_be_sent_on),
         cmocka_unit_test(answers_are_sent_on),
         cmocka_unit_test(some_trailers_pass),
