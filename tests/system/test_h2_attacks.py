@@ -3,6 +3,8 @@
 """A client that does its worst with HTTP/2: floods of every frame, header bombs, requests that would become two, windows that never open;
 each beside its control, which is a client that does as much as real ones do. Another agent's requests are answered meanwhile, and memory is
 back afterwards. THREATS: E2 to E9, E11, E12, E14. What each section of the RFC asks is in test_h2_conformance."""
+import os
+import random
 import signal
 import threading
 import time
@@ -389,8 +391,6 @@ def test_table_size_flips(lab):
 
 def test_random_representations(lab):
     """E6: what stands in the blocks arrives, whatever way it is written: indexed, named by index, Huffman or not, evicted or not."""
-    import random
-
     r = random.Random(7541)
     h = H.connect(lab)
     mine = H.Hpack()
@@ -1037,6 +1037,119 @@ def test_revoked_between_streams():
         assert s.status == 200 and [m.get("authorization") for m in lab.api.requests if m.target == "/next"] == ["Bearer " + lab.real]
         lab.blobs.append(bytes(h.conn.received))
         h.close()
+
+
+# ---------------------------------------------------------------- everything at once
+
+
+class Moody:
+    """An origin that does something else each time."""
+
+    def __init__(self, seed):
+        self.r, self.lock = random.Random(seed), threading.Lock()
+
+    def __call__(self, conn, origin):
+        while True:
+            m = read_head(conn)
+            with self.lock:
+                mood, size, wait = self.r.randrange(9), self.r.choice((0, 1, 100, 70000, 400000)), self.r.random() / 50
+            if mood == 0:
+                conn.close(notify=bool(size))
+                return
+            if mood == 1:  # an answer before the request is whole
+                conn.send(answer(413, "early", [("Connection", "close")]))
+                conn.close()
+                return
+            L.read_body(conn, m)
+            if mood == 2:
+                time.sleep(wait)
+            if mood == 3:
+                conn.send(b"HTTP/1.1 103 Early Hints\r\nX-A: 1\r\n\r\n")
+            if mood == 4:
+                conn.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"3\r\nabc\r\n" * (size // 100) + b"0\r\nX-Sum: 1\r\n\r\n")
+            elif mood == 5:
+                conn.send(answer(200, bytes(size))[: max(20, size // 2)])
+                conn.reset()
+                return
+            elif mood == 6:
+                conn.send(answer(401, "no"))
+            else:
+                conn.send(answer(200, b"" if m.method == "HEAD" else bytes(size)))
+
+
+def moody_client(lab, seed, until, seen):
+    r = random.Random(seed)
+    while time.monotonic() < until:
+        try:
+            name = r.choice(("api.test", "open.test", "narrow.test"))
+            h = H.connect(lab, name, pairs=[(INITIAL_WINDOW_SIZE, r.choice((0, 1, 1000, 65535, 1 << 20)))], timeout=DEADLINE)
+            ids = []
+            for _ in range(r.randrange(1, 30)):
+                act = r.randrange(12)
+                more = [("authorization", "Bearer " + lab.placeholder)] if r.random() < 0.4 else []
+                if act < 4:
+                    ids.append(h.request(r.choice(("GET", "HEAD", "DELETE")), r.choice(("/ok/1", "/x", "/" + lab.placeholder)), more))
+                elif act < 7:
+                    ids.append(h.request("POST", "/ok/2", more, body=bytes(r.choice((0, 1, 5000, 60000))), end=r.random() < 0.7,
+                                         trailers=[("x-sum", "1")] if r.random() < 0.2 else None))
+                elif act == 7 and ids:
+                    h.send(rst(r.choice(ids), r.choice((0, 8, 99))))
+                elif act == 8 and ids:
+                    h.send(data(r.choice(ids), bytes(r.randrange(2000)), r.choice((0, END_STREAM))))
+                elif act == 9 and ids:
+                    h.send(window_update(r.choice(ids), r.randrange(1, 70000)))
+                elif act == 10:
+                    h.send(settings((INITIAL_WINDOW_SIZE, r.choice((0, 100, 65535)))))
+                else:
+                    for _ in range(r.randrange(10)):
+                        h.next(0.005)
+            for _ in range(r.randrange(40)):
+                if h.next(0.01) is None:
+                    break
+            seen.append(sum(h.stream(n).status is not None for n in ids))
+            how = r.randrange(3)
+            h.close() if how == 0 else h.conn.reset() if how == 1 else h.conn.close(notify=False)
+        except ENDS:
+            continue
+
+
+def test_everything_at_once():
+    """Clients and origins of every mood, while rules change, leases are withdrawn and roles are asked to reload: no role ends, every open has its
+    one close, and afterwards all is as before. OUTGATE_TEST_SEED repeats a run."""
+    seed = int(os.environ.get("OUTGATE_TEST_SEED", "0")) or random.randrange(1 << 30)
+    print(f"      seed {seed}", flush=True)
+    with L.Lab(tail="limits: {write_timeout: 1s, idle_timeout: 3s, pool_idle_timeout: 300ms}\n") as lab:
+        assert F.works(lab)
+        pids = {k: r["pid"] for k, r in F.roles(lab).items()}
+        fds = F.settled_descriptors(pids[("worker", 0)])
+        lab.open.reset(Moody(seed))
+        lab.api.reset(Moody(seed + 1))
+        seen, until, text = [], time.monotonic() + (25 if FULL else 1.5), lab.config()
+        clients = [threading.Thread(target=moody_client, args=(lab, seed + i, until, seen), daemon=True) for i in range(6)]
+        for t in clients:
+            t.start()
+        n = 0
+        while time.monotonic() < until:
+            n += 1
+            if n % 3 == 0:
+                F.write(lab, text.replace("rules:\n", "rules:\n  - {name: shut, hosts: [open.test], action: deny}\n", 1) if n % 2 else text)
+                assert F.reload(lab).returncode == 0
+            else:
+                lab.run("lease", "revoke", "--credential", "github", "-c", lab.path("outgate.yaml"))
+            time.sleep(0.05)
+        for t in clients:
+            t.join(30)
+            assert not t.is_alive()
+        F.write(lab, text)
+        assert F.reload(lab).returncode == 0
+        lab.fresh()
+        F.must_work(lab, "a request after it")
+        lab.fresh()
+        assert {k: r["pid"] for k, r in F.roles(lab).items()} == pids, "a role ended"
+        F.Books(lab)
+        F.verify(lab)
+        wait_for(lambda: F.descriptors(pids[("worker", 0)]) <= fds + 2, "the descriptors of before", 15)
+        assert sum(seen) > 20, seen
 
 
 def test_many_connections_of_one_agent(lab):
