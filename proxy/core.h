@@ -58,6 +58,7 @@ struct worker {
     struct timer rest;  /* set while some connection still has its TLS buffers */
     struct timer sweep; /* every second: revocations, counted refusals, listeners that paused */
     bool draining;
+    uint64_t tunnels_end_ms; /* in a drain: when those that are still open end, so that they have their close */
     struct h1_field fields[H1_FIELDS_MAX]; /* scratch of the head parser */
     struct buf scratch;                    /* scratch of the scrubber and of small answers; wiped */
     char *spares[WORKER_SPARES];           /* empty blocks of WORKER_BLOCK bytes, for buffers between messages */

@@ -94,7 +94,7 @@ void exchange_on_deadline(struct timer *t)
         break;
     case STEP_STREAM:
         if (!exchange_tunnel_lasts(x, 1))
-            exchange_end(x, END_REVOKED, "the rule that let the tunnel through has expired");
+            exchange_tunnel_out_of_time(x);
         else if (exchange_takes_body(x) && !x->head_sent)
             exchange_end(x, END_TIMEOUT, "the client sent no more of the body");
         else

@@ -177,6 +177,7 @@ struct exchange {
     bool scrubbing;
     bool coded;         /* the answer's body is in a content coding */
     uint64_t scrub_generation;
+    uint64_t known_ms;  /* of a tunnel: when `known` was asked for */
 
     /* the record */
     struct timer deadline;
@@ -243,6 +244,8 @@ void exchange_origin_ready(struct exchange *x);
 void exchange_stop(struct exchange *x, enum end end, const char *why);
 /* The log has written so far: exchanges that waited go on. */
 void exchange_synced(struct worker *w);
+/* A drain of so many ms begins: tunnels do not outlast it. */
+void exchange_tunnels_drain(struct worker *w, uint64_t ms);
 /* A new view: whatever it would refuse now is stopped. */
 void exchange_review(struct worker *w);
 

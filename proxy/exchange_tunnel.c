@@ -9,6 +9,9 @@
 #include "proxy/exchange_steps.h"
 #include "proxy/record.h"
 
+/* What nobody asks for is forgotten, and then nobody is told of news about it. */
+enum { KNOWN_MS = 10000, DRAIN_MARGIN_MS = 1000 };
+
 enum end exchange_tunnel_policy(struct exchange *x)
 {
     const struct ask ask = { .agent = x->agent, .host = &x->host, .port = x->port, .now_us = clock_wall_us() };
@@ -30,14 +33,33 @@ uint64_t exchange_tunnel_lasts(const struct exchange *x, uint64_t ms)
 {
     int64_t expires = x->tunnel && x->verdict.rule ? x->verdict.rule->expires_us : 0;
     int64_t left = expires ? expires - clock_wall_us() : INT64_MAX;
-    uint64_t left_ms = left > 0 ? ((uint64_t)left + 999) / 1000 : 0;
+    uint64_t left_ms = left > 0 ? ((uint64_t)left + 999) / 1000 : 0, now_ms = loop_now_ms(x->w->loop), end_ms = x->w->tunnels_end_ms;
+    if (x->tunnel && x->w->draining && (end_ms <= now_ms || end_ms - now_ms < left_ms))
+        left_ms = end_ms > now_ms ? end_ms - now_ms : 0;
     return left_ms < ms ? left_ms : ms;
+}
+
+void exchange_tunnel_out_of_time(struct exchange *x)
+{
+    if (x->w->draining && loop_now_ms(x->w->loop) >= x->w->tunnels_end_ms)
+        exchange_end(x, END_DRAINING, NULL);
+    else
+        exchange_end(x, END_REVOKED, "the rule that let the tunnel through has expired");
+}
+
+void exchange_tunnels_drain(struct worker *w, uint64_t ms)
+{
+    w->tunnels_end_ms = loop_now_ms(w->loop) + ms - (ms / 4 < DRAIN_MARGIN_MS ? ms / 4 : DRAIN_MARGIN_MS);
+    for (struct exchange *x = w->exchanges; x; x = x->next)
+        if (x->tunnel && x->step == STEP_STREAM)
+            exchange_touch(x);
 }
 
 void exchange_tunnel_start(struct exchange *x)
 {
     body_watch_init(&x->back, NULL, x->known ? x->known->needles : NULL);
-    x->scrub_generation = lease_client_generation(x->w->leases);
+    x->scrub_generation = x->known ? lease_client_generation(x->w->leases) : 0; /* 0: it was not to be told */
+    x->known_ms = loop_now_ms(x->w->loop);
     x->head_sent = true;
     x->status = 200;
     x->cops->head(x->client, x, NULL);
@@ -46,8 +68,8 @@ void exchange_tunnel_start(struct exchange *x)
 
 void exchange_tunnel_renew(struct exchange *x)
 {
-    uint64_t now = lease_client_generation(x->w->leases);
-    if (now == x->scrub_generation)
+    uint64_t now = lease_client_generation(x->w->leases), now_ms = loop_now_ms(x->w->loop);
+    if (now == x->scrub_generation && now_ms - x->known_ms < KNOWN_MS)
         return;
     struct lease_set *set = NULL;
     struct lease_wait *wait = NULL;
@@ -60,6 +82,7 @@ void exchange_tunnel_renew(struct exchange *x)
     lease_set_unref(&x->known);
     x->known = set;
     x->scrub_generation = now;
+    x->known_ms = now_ms;
 }
 
 void exchange_tunnel_over(struct exchange *x)

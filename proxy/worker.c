@@ -220,6 +220,7 @@ int worker_set_snapshot(struct worker *w, const struct worker_snapshot *s, struc
     lease_client_set_policy(w->leases, v->policy, v->placeholders);
     pool_flush(w->pool);
     exchange_review(w);
+    client_relay_review(w);
     return 0;
 }
 
@@ -256,6 +257,7 @@ void worker_set_ticket_keys(struct worker *w, const struct ticket_key *keys, siz
 void worker_set_run_logins(struct worker *w, const struct run_logins *l)
 {
     w->run_logins = *l;
+    client_relay_review(w);
 }
 
 void worker_flush_leaves(struct worker *w)
@@ -269,6 +271,7 @@ void worker_drain(struct worker *w)
         return;
     w->draining = true;
     listener_drop_all(w);
+    exchange_tunnels_drain(w, w->view->limits->drain);
     for (struct client *c = w->clients, *next; c; c = next) {
         next = c->next;
         client_drain(c);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tunnel rules with real clients: TLS that stays the host's own, a server name that must fit, ssh refused by name and let through by rule,
 ends that come one by one, a reload that closes, memory that stays flat."""
+import base64
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from lab import Lab, Skip, answer, main, read_request, sanitized, wait_for
+from lab import EXE, Lab, Origin, Skip, answer, main, read_request, sanitized, wait_for
 
 HOSTS = {"raw.test": "127.0.0.6", "ssh.test": "127.0.0.7"}
 TLS = "  - {name: raw, hosts: [raw.test, 127.0.0.6], ports: [PORT], action: tunnel}\n"
@@ -206,6 +207,85 @@ def test_reload_closes():
         assert time.monotonic() - since < 1 or sanitized()
         assert close_of(lab, "ssh.test")["end"] == "revoked"
         assert kept.silent_for(0.3)
+
+
+def test_a_tunnel_ends_with_its_run():
+    agents = "  - name: coder\n    identify:\n      - login: {user: bot, token_file: bot.token}\n"
+    with tunnels() as lab:
+        lab.extra["agents"] = agents
+        with open(lab.path("bot.token"), "w") as f:
+            f.write("5f0e1d2c3b4a59687786950a1b2c3d4e\n")
+        lab.ssh.handler = lambda conn, origin: conn.rest()
+        lab.patched()
+        args = ["run", "-c", lab.path("outgate.yaml"), "--agent", "coder", "--", "sh", "-c", 'printf "%s\\n" "$HTTPS_PROXY"; read line']
+        run = subprocess.Popen([EXE, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            login = run.stdout.readline().split("//")[1].split("@")[0]
+            for who in (login, "bot:5f0e1d2c3b4a59687786950a1b2c3d4e"):
+                headers = [("Proxy-Authorization", "Basic " + base64.b64encode(who.encode()).decode())]
+                c = lab.client("ssh.test", lab.http_port, tls=False, headers=headers)
+                c.send(b"x")
+                if who == login:
+                    of_run = c
+            run.communicate("\n", timeout=20)
+            of_run.rest()
+            assert close_of(lab, "ssh.test")["end"] == "revoked"
+            assert c.silent_for(0.5)  # the control: the agent's own login
+        finally:
+            run.kill()
+            run.wait()
+
+
+def test_drain():
+    with tunnels() as lab:
+        lab.extra["tail"] = "limits: {drain: 1s}"
+        lab.ssh.handler = lambda conn, origin: conn.rest()
+        lab.patched()
+        c = lab.client("ssh.test", lab.http_port, tls=False)
+        c.send(b"x")
+        wait_for(lambda: lab.ssh.conns and lab.ssh.conns[0].received, "the tunnel")
+        since = time.monotonic()
+        lab.stop()
+        assert time.monotonic() - since < 8
+        c.rest()
+        e = lab.events("close")[-1]
+        assert e["host"] == "ssh.test" and e.get("bytes_in") == 1 and e["end"] == "draining", e
+        assert lab.run("audit", "verify", "-c", lab.path("outgate.yaml")).returncode == 0
+
+
+def test_through_a_parent_proxy():
+    def parent(conn, origin):
+        origin.requests.append(conn.until(b"\r\n\r\n"))
+        if b"raw.test" in origin.requests[-1] or b"127.0.0.6" in origin.requests[-1]:
+            up = socket.create_connection(("127.0.0.6", lab.tls_port))
+            conn.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            threading.Thread(target=pump, args=(up, conn.sock), daemon=True).start()
+            pump(conn.sock, up)
+        else:
+            conn.send(b"HTTP/1.1 200 OK\r\n\r\n" + BANNER)  # together: a server that speaks first
+            origin.requests.append(conn.until(b"\n"))
+
+    def pump(a, b):
+        data = a.recv(65536)
+        while data:
+            b.sendall(data)
+            data = a.recv(65536)
+        b.shutdown(socket.SHUT_WR)
+
+    with tunnels() as lab:
+        proxy = Origin(lab, "127.0.0.8", lab.http_port, tls=False, handler=parent)
+        lab.config = lambda: Lab.config(lab).replace("  allow_addresses: [127.0.0.0/8]\n",
+                                                     f'  allow_addresses: [127.0.0.0/8]\n  parent_proxy: {{address: "127.0.0.8:{lab.http_port}"}}\n')
+        lab.patched()
+        c = lab.client("ssh.test", lab.http_port, tls=False)
+        assert c.until(b"\n") == BANNER
+        c.send(b"hello\n")
+        wait_for(lambda: len(proxy.requests) == 2, "the parent")
+        assert proxy.requests[0].startswith(b"CONNECT 127.0.0.7:") and proxy.requests[1] == b"hello\n", proxy.requests
+        assert not lab.ssh.conns
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", "-verify_hostname", "raw.test", "-servername", "raw.test")
+        assert r.returncode == 0 and b" 200 " in r.stdout and lab.raw.snis == ["raw.test"], r.stderr
+        proxy.close()
 
 
 def test_a_tunnel_ends_with_its_rule():

@@ -178,12 +178,39 @@ static void what_is_carried_is_wiped(void **state)
     body_watch_done(&b);
 }
 
+static void other_values_in_mid_body(void **state)
+{
+    (void)state;
+    static const char longer[] = "ghs_REAnother-value-that-is-longer-than-all-the-others-together-were-before-it";
+    const struct needle v[] = { { str_of(longer, sizeof longer - 1), 0 } };
+    struct needles *others = needles_new(v, 1, true, NULL);
+    for (size_t cut = 1; cut < sizeof longer - 1; cut++) {
+        struct body_watch b;
+        body_watch_init(&b, placeholders, values);
+        assert_int_equal(body_watch_feed(&b, STR("... ghs_REA")), BODY_CLEAN);
+        body_watch_renew(&b, others); /* what was kept may begin the new one */
+        struct str rest = str_of(longer + 7, sizeof longer - 8);
+        enum body_sight sight = body_watch_feed(&b, str_sub(rest, 0, cut));
+        if (cut < rest.n) {
+            assert_int_equal(sight, BODY_CLEAN);
+            sight = body_watch_feed(&b, str_from(rest, cut));
+        }
+        assert_int_equal(sight, BODY_REAL_VALUE);
+        body_watch_renew(&b, NULL); /* none is live */
+        assert_int_equal(body_watch_feed(&b, str_of(longer, sizeof longer - 1)), BODY_CLEAN);
+        body_watch_renew(&b, values);
+        assert_int_equal(body_watch_feed(&b, STR("ghs_REAL")), BODY_REAL_VALUE);
+        body_watch_done(&b);
+    }
+    needles_unref(&others);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_three_pieces_give_the_same), cmocka_unit_test(byte_by_byte_too),
         cmocka_unit_test(long_bodies_at_random),          cmocka_unit_test(without_sets_nothing_is_seen_or_kept),
-        cmocka_unit_test(what_is_carried_is_wiped),
+        cmocka_unit_test(what_is_carried_is_wiped),       cmocka_unit_test(other_values_in_mid_body),
     };
     return cmocka_run_group_tests(tests, make_sets, free_sets);
 }
