@@ -17,12 +17,15 @@ enum {
     CONNECTION_WINDOW = 1024 * 1024,
     FRAME_MAX = 16384, /* SETTINGS_MAX_FRAME_SIZE as it is without being said */
     RESETS_KEPT = 64,
-    FREE_BYTES = 4096,        /* of bodies that allow one more control frame */
+    FREE_BYTES = 256,         /* of bodies that allow one more control frame: Go gives window back for every piece that it reads */
+    FREE_FRAMES = 2,          /* control frames that each DATA frame allows: a WINDOW_UPDATE for the stream and one for the connection */
     TRAILERS_MAX = 64,
     LINGER_MS = 2000,
+    STALL_LOOKS = 4, /* as often in a limits.write_timeout it is looked whether a stream stalls */
 };
 
-enum h2_wait { WAIT_NOT = 0, WAIT_IDLE, WAIT_HEAD, WAIT_WRITE, WAIT_CLOSING };
+/* What the connection waits for, each with the time when that has been too long; 0: it does not wait for it. */
+enum h2_wait { WAIT_IDLE, WAIT_HEAD, WAIT_WRITE, WAIT_STALL, WAITS };
 
 struct client_h2 {
     nghttp2_session *session;
@@ -33,7 +36,7 @@ struct client_h2 {
     bool busy, want_output;
     bool goodbye; /* GOAWAY was sent, or is about to be */
     bool head_open;
-    enum h2_wait wait;
+    uint64_t due_ms[WAITS];
     const char *fault; /* why the connection was ended, for the log; NULL: it was not, or by the client */
     struct bucket control, resets;
     int32_t highest;                 /* stream that the client opened */
@@ -61,7 +64,10 @@ struct client_stream {
     bool cut;       /* ends with RST_STREAM behind what is in out */
     bool deferred;  /* nghttp2 waits for body */
     bool starved;   /* full() said so */
+    bool was_reset; /* by RST_STREAM, from either side */
     bool reset_here;
+    uint32_t reset_after;    /* sent behind our answer; 0: none is */
+    uint64_t moved_ms;       /* since when what is in out waits */
 };
 
 static struct client_stream *stream_at(nghttp2_session *session, int32_t id)
@@ -161,14 +167,13 @@ static void end_connection(struct client *c, uint32_t code, const char *why)
     nghttp2_session_terminate_session(h->session, code);
 }
 
+/* A DATA frame with so many bytes, either way. */
 static void carried(struct client *c, size_t n)
 {
     struct client_h2 *h = c->h2;
     h->carried += n;
-    if (h->carried >= FREE_BYTES) {
-        bucket_give(&h->control, h->carried / FREE_BYTES, c->view->limits->h2_control_burst);
-        h->carried %= FREE_BYTES;
-    }
+    bucket_give(&h->control, FREE_FRAMES + h->carried / FREE_BYTES, c->view->limits->h2_control_burst);
+    h->carried %= FREE_BYTES;
 }
 
 static void count_control(struct client *c)
@@ -266,8 +271,8 @@ static void request(struct client_stream *s, bool end)
         exchange_refuse(x, END_HEAD_TOO_LARGE, "a head over limits.head_bytes or limits.header_fields");
         return;
     }
-    if (q.fault) { /* malformed: a stream error (RFC 9113 8.1.1), and a line in the log */
-        reset(s, NGHTTP2_PROTOCOL_ERROR);
+    if (q.fault) { /* malformed: a stream error (RFC 9113 8.1.1), behind an answer that says why */
+        s->reset_after = NGHTTP2_PROTOCOL_ERROR;
         exchange_refuse(x, END_BAD_REQUEST, q.fault);
         return;
     }
@@ -428,16 +433,25 @@ static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *fram
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* nothing is passed over: the stream is reset */
 }
 
+/* Of a type that RFC 9113 does not know: counted when it began, and thrown away (5.5). */
+static int on_unknown_frame(nghttp2_session *session, void **ret, const nghttp2_frame_hd *hd, void *user)
+{
+    (void)session, (void)ret, (void)hd, (void)user;
+    return NGHTTP2_ERR_CANCEL;
+}
+
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct client *c = user;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
     if (frame->hd.type == NGHTTP2_HEADERS)
         c->h2->head_open = false;
-    if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
-        return 0;
+    if (frame->hd.type == NGHTTP2_DATA && !end && frame->hd.length && frame->hd.length == frame->data.padlen)
+        count_control(c);
     struct client_stream *s = stream_at(session, frame->hd.stream_id);
-    if (!s)
+    if (s && frame->hd.type == NGHTTP2_RST_STREAM)
+        s->was_reset = true;
+    if (!s || (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA))
         return 0;
     if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
         request(s, end);
@@ -495,6 +509,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     switch (frame->hd.type) {
     case NGHTTP2_RST_STREAM:
         c->h2->resets_sent[c->h2->next_reset++ % RESETS_KEPT] = frame->hd.stream_id;
+        if (s && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
+            s->was_reset = true;
         switch (frame->rst_stream.error_code) {
         case NGHTTP2_NO_ERROR:
         case NGHTTP2_CANCEL:
@@ -517,8 +533,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         break;
     case NGHTTP2_DATA:
     case NGHTTP2_HEADERS:
-        if (s && frame->hd.flags & NGHTTP2_FLAG_END_STREAM && !s->in_end) /* the rest of its body is not wanted (RFC 9113 8.1) */
-            reset(s, NGHTTP2_NO_ERROR);
+        if (s && frame->hd.flags & NGHTTP2_FLAG_END_STREAM && (s->reset_after || !s->in_end))
+            reset(s, s->reset_after); /* NO_ERROR: the rest of its body is not wanted (RFC 9113 8.1) */
         break;
     default:
         break;
@@ -542,7 +558,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
         else
             exchange_request_failed(x, END_CLIENT_CLOSED, s->in_end ? NULL : "the client went away in mid request");
     }
-    if (code == NGHTTP2_NO_ERROR)
+    if (code == NGHTTP2_NO_ERROR && !s->was_reset)
         bucket_give(&c->h2->resets, 1, c->view->limits->h2_resets_burst);
     nghttp2_session_set_stream_user_data(session, id, NULL);
     stream_free(s);
@@ -627,7 +643,7 @@ static int send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8
     if (!buf_size(&s->out))
         worker_take_back(c->w, &s->out);
     carried(c, n);
-    c->h2->wait = WAIT_NOT; /* it moves */
+    s->moved_ms = loop_now_ms(c->w->loop);
     if (s->starved && buf_size(&s->out) <= STREAM_HIGH / 2)
         mark_room(s);
     return c->out.failed ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -686,6 +702,8 @@ static void answer_body(struct client *c, struct exchange *x, struct str data)
     if (!s || s->closed)
         return;
     worker_lend(c->w, &s->out);
+    if (!buf_size(&s->out))
+        s->moved_ms = loop_now_ms(c->w->loop);
     buf_put(&s->out, data);
     if (s->out.failed)
         reset(s, NGHTTP2_INTERNAL_ERROR);
@@ -728,16 +746,18 @@ static void answer_end(struct client *c, struct exchange *x, const struct field 
 
 static void answer_refusal(struct client *c, struct exchange *x, enum end end)
 {
-    (void)c;
     struct client_stream *s = x->client_stream;
     struct reply r;
     reply_make(x, end, false, &r);
     if (s && !s->closed) {
         struct str body = str_eq(x->req.method, STR("HEAD")) ? STR("") : buf_str(&r.body);
+        s->moved_ms = loop_now_ms(c->w->loop);
         buf_put(&s->out, body);
         s->out_end = true;
         bool grpc = !buf_size(&r.body);
         submit(s, r.status, r.fields, r.nfields, !grpc, buf_size(&r.body), body.n > 0);
+    } else {
+        x->status = 0; /* it got none */
     }
     reply_done(&r);
 }
@@ -918,50 +938,83 @@ void client_h2_input(struct client *c)
 
 /* --- the connection --- */
 
+static void due(struct client *c, enum h2_wait wait, bool waits, uint64_t ms)
+{
+    uint64_t *at = &c->h2->due_ms[wait];
+    if (!waits)
+        *at = 0;
+    else if (!*at) /* nothing winds up what has begun */
+        *at = loop_now_ms(c->w->loop) + ms;
+}
+
+static bool any_unsent(const struct client_h2 *h)
+{
+    for (const struct client_stream *s = h->streams; s; s = s->next)
+        if (buf_size(&s->out))
+            return true;
+    return false;
+}
+
 void client_h2_deadline(struct client *c, bool moved)
 {
     struct client_h2 *h = c->h2;
     const struct limits *lim = c->view->limits;
-    enum h2_wait wait = WAIT_NOT;
-    if (stream_waiting(&c->stream))
-        wait = WAIT_WRITE;
-    else if (h->head_open)
-        wait = WAIT_HEAD;
-    else if (!h->nstreams)
-        wait = WAIT_IDLE;
-    for (struct client_stream *s = h->streams; s && wait == WAIT_NOT; s = s->next)
-        if (!s->x)
-            wait = WAIT_CLOSING;
-    if (wait == h->wait && !moved)
-        return; /* it has begun already, and nothing winds it up */
-    h->wait = wait;
-    switch (wait) {
-    case WAIT_NOT: /* each exchange has its own */
+    uint64_t now = loop_now_ms(c->w->loop), first = UINT64_MAX;
+    if (moved)
+        h->due_ms[WAIT_WRITE] = 0;
+    due(c, WAIT_WRITE, stream_waiting(&c->stream), lim->write_timeout);
+    due(c, WAIT_HEAD, h->head_open, lim->head_timeout);
+    due(c, WAIT_IDLE, !h->nstreams, h->goodbye ? LINGER_MS : c->made_exchange ? lim->keepalive_timeout : lim->first_byte_timeout);
+    due(c, WAIT_STALL, any_unsent(h), lim->write_timeout / STALL_LOOKS + 1);
+    for (size_t i = 0; i < WAITS; i++)
+        if (h->due_ms[i] && h->due_ms[i] < first)
+            first = h->due_ms[i];
+    if (first == UINT64_MAX) /* each exchange has its own */
         timer_clear(&c->timer);
-        break;
-    case WAIT_IDLE:
-        timer_set(c->w->loop, &c->timer, h->goodbye ? LINGER_MS : c->made_exchange ? lim->keepalive_timeout : lim->first_byte_timeout);
-        break;
-    case WAIT_HEAD:
-        timer_set(c->w->loop, &c->timer, lim->head_timeout);
-        break;
-    case WAIT_WRITE:
-    case WAIT_CLOSING:
-        timer_set(c->w->loop, &c->timer, lim->write_timeout);
-        break;
+    else
+        timer_set(c->w->loop, &c->timer, first > now ? first - now : 0);
+}
+
+/* A stream whose client takes nothing of its answer for too long ends, and no other with it. */
+static void end_stalled(struct client *c)
+{
+    struct client_h2 *h = c->h2;
+    uint64_t now = loop_now_ms(c->w->loop);
+    h->busy = true; /* streams stay where they are */
+    for (struct client_stream *s = h->streams; s; s = s->next) {
+        struct exchange *x = s->x;
+        if (s->closed || !buf_size(&s->out) || now - s->moved_ms < c->view->limits->write_timeout)
+            continue;
+        reset(s, NGHTTP2_CANCEL);
+        if (x)
+            exchange_request_failed(x, END_TIMEOUT, "the client took nothing of the answer for too long");
     }
+    h->busy = false;
+    h->due_ms[WAIT_STALL] = 0;
+    client_h2_output(c);
 }
 
 void client_h2_timeout(struct client *c)
 {
     struct client_h2 *h = c->h2;
-    if (h->wait == WAIT_IDLE && !h->goodbye) {
+    uint64_t now = loop_now_ms(c->w->loop);
+    bool is_due[WAITS];
+    for (size_t i = 0; i < WAITS; i++)
+        is_due[i] = h->due_ms[i] && h->due_ms[i] <= now;
+    if (is_due[WAIT_IDLE] && !h->goodbye) {
         client_h2_drain(c);
         return;
     }
-    client_h2_end(c, END_TIMEOUT, h->wait == WAIT_HEAD ? "a request head was begun and not ended" : "the client took nothing of the answer for too long");
-    if (c->state == CLIENT_H2)
-        client_close(c, c->made_exchange ? NULL : "timeout", END_UNSET, NULL);
+    if (is_due[WAIT_WRITE] || is_due[WAIT_HEAD] || is_due[WAIT_IDLE]) {
+        client_h2_end(c, END_TIMEOUT, is_due[WAIT_HEAD] ? "a request head was begun and not ended" : "the client took nothing of the answer for too long");
+        if (c->state == CLIENT_H2)
+            client_close(c, c->made_exchange ? NULL : "timeout", END_UNSET, NULL);
+        return;
+    }
+    if (is_due[WAIT_STALL])
+        end_stalled(c);
+    else
+        client_h2_deadline(c, false);
 }
 
 void client_h2_drain(struct client *c)
@@ -970,7 +1023,7 @@ void client_h2_drain(struct client *c)
     if (h->goodbye)
         return;
     h->goodbye = true;
-    h->wait = WAIT_NOT;
+    h->due_ms[WAIT_IDLE] = 0; /* it waits for less now */
     nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session), NGHTTP2_NO_ERROR, NULL, 0);
     h->want_output = true;
     loop_defer(c->w->loop, &c->resume);
@@ -1021,6 +1074,9 @@ static int make_session(struct client *c)
         nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
         nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
         nghttp2_session_callbacks_set_send_data_callback(cb, send_data);
+        nghttp2_session_callbacks_set_unpack_extension_callback(cb, on_unknown_frame);
+        for (int type = NGHTTP2_CONTINUATION + 1; type <= UINT8_MAX; type++)
+            nghttp2_option_set_user_recv_extension_type(opt, (uint8_t)type); /* else they are passed over before they can be counted */
         nghttp2_option_set_no_auto_window_update(opt, 1);
         r = nghttp2_session_server_new2(&c->h2->session, cb, c, opt) ? -1 : 0;
     }
