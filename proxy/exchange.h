@@ -18,6 +18,7 @@
 #include "mint/swap.h"
 #include "proxy/body_watch.h"
 #include "proxy/core.h"
+#include "proxy/grpc_frames.h"
 #include "proxy/h1_body.h"
 
 /* A request as its codec read it. Strings and fields borrow from memory that the exchange takes over. */
@@ -175,6 +176,8 @@ struct exchange {
     struct body_watch back; /* of a tunnel: the other way */
     struct scrub scrub;
     bool scrubbing;
+    bool is_grpc;       /* the answer's body is gRPC's: */
+    struct grpc_frames grpc;
     bool coded;         /* the answer's body is in a content coding */
     uint64_t scrub_generation;
     uint64_t known_ms;  /* of a tunnel: when `known` was asked for */

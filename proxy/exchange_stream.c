@@ -207,6 +207,14 @@ static bool is_encoded(const struct h1_head *h)
     return false;
 }
 
+static bool is_grpc(const struct h1_head *h)
+{
+    for (size_t i = 0; i < h->nfields; i++)
+        if (h->fields[i].id == H1_CONTENT_TYPE)
+            return grpc_type(h->fields[i].f.value);
+    return false;
+}
+
 static bool said_length(const struct h1_head *h, uint64_t *ret)
 {
     for (size_t i = 0; i < h->nfields; i++)
@@ -284,6 +292,7 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     exchange_forget_replay(x);
     bool no_body = is_head_request(x) || h->status == 204 || h->status == 304;
     x->coded = !no_body && is_encoded(h);
+    x->is_grpc = is_grpc(h);
     if (x->scrubbing && (x->coded || h->status == 206)) {
         exchange_end(x, END_ORIGIN_PROTOCOL,
                      x->coded ? "an encoded answer where it must be read, though identity was asked for"
@@ -342,6 +351,29 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     return whole ? (ptrdiff_t)h->length : 0;
 }
 
+/* Message by message: nothing of one waits for the next. A value whose placeholder has another length would make the message another
+ * than its length says. */
+static bool grpc_body(struct exchange *x, struct str data)
+{
+    struct buf *scratch = &x->w->scratch;
+    uint64_t before = x->scrub.hits;
+    buf_reset(scratch);
+    while (data.n) {
+        bool end, compressed;
+        size_t n = grpc_frames_next(&x->grpc, data, &end, &compressed);
+        const char *why = compressed                                               ? "a compressed gRPC message where it must be read"
+                          : scrub_feed(&x->scrub, str_sub(data, 0, n), end, scratch) ? "an answer that cannot be read"
+                          : x->scrub.hits != before && changes_length(x) ? "a real value in a gRPC message, whose length would be another"
+                                                               : NULL;
+        if (why) {
+            exchange_end(x, END_ORIGIN_PROTOCOL, why);
+            return false;
+        }
+        data = str_from(data, n);
+    }
+    return give_body(x, buf_str(scratch));
+}
+
 bool exchange_answer_body(struct exchange *x, struct str data)
 {
     if (x->step != STEP_STREAM)
@@ -354,6 +386,8 @@ bool exchange_answer_body(struct exchange *x, struct str data)
         exchange_end(x, END_ORIGIN_PROTOCOL, "an encoded answer that must be read now, since a lease became live");
         return false;
     }
+    if (x->is_grpc)
+        return grpc_body(x, data);
     struct str clean;
     if (scrub_clean(&x->scrub, data, &clean))
         return give_body(x, clean);

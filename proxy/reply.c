@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "proxy/exchange.h"
+#include "proxy/grpc_frames.h"
 
 #include <stdio.h>
 
@@ -39,18 +40,9 @@ static struct str field_of(const struct exchange *x, int id)
     return STR_NONE;
 }
 
-/* "application/grpc", "application/grpc+proto"; grpc-web is another thing and reads an HTTP status. */
-static bool is_grpc(const struct exchange *x)
-{
-    struct str type = field_of(x, H1_CONTENT_TYPE), grpc = STR("application/grpc");
-    if (type.n < grpc.n || !str_eq_nocase(str_sub(type, 0, grpc.n), grpc))
-        return false;
-    return type.n == grpc.n || type.p[grpc.n] == '+' || type.p[grpc.n] == ';' || type.p[grpc.n] == ' ';
-}
-
 static enum shape shape_for(const struct exchange *x)
 {
-    if (str_eq(str_c(x->req.version), STR("2")) && is_grpc(x))
+    if (str_eq(str_c(x->req.version), STR("2")) && grpc_type(field_of(x, H1_CONTENT_TYPE)))
         return SHAPE_GRPC;
     struct str ua = field_of(x, H1_USER_AGENT);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)

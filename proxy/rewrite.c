@@ -115,7 +115,7 @@ static enum fate field_fate(const struct exchange *x, size_t i, bool connection)
 {
     if (!request_passes(x, i, connection))
         return FATE_DROP;
-    if (x->req.fields[i].id == H1_ACCEPT_ENCODING && x->covered)
+    if ((x->req.fields[i].id == H1_ACCEPT_ENCODING || x->req.fields[i].id == H1_GRPC_ACCEPT_ENCODING) && x->covered)
         return FATE_IDENTITY;
     return swap_touches(&x->plan, i) ? FATE_SWAP : FATE_PASS;
 }

@@ -3,7 +3,7 @@
  * rewrite: what of a head goes on, in both directions. Heads are serialised from the model, in order and case as received; only what
  * this file says is different: hop-by-hop and Proxy-* fields and those that Connection nominates are removed; Host and framing (in HTTP/2
  * :authority and, where it is known, Content-Length) are
- * written anew from what was decided; Accept-Encoding becomes identity and Range is dropped where the answer will be scrubbed;
+ * written anew from what was decided; Accept-Encoding and gRPC's become identity and Range is dropped where the answer will be scrubbed;
  * Alt-Svc, NEL, Report-To and Reporting-Endpoints are removed from answers; trailers pass except framing, auth and Host. */
 #ifndef PROXY_REWRITE_H
 #define PROXY_REWRITE_H
