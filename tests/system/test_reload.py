@@ -174,9 +174,15 @@ def test_reload_storm(lab):
     assert [json.loads(s.makefile().readline())["ok"] for s in socks] == [True] * 12
     first.join()
     lab.event(lambda e: e.get("what") == "role_restarted", ("lifecycle",), mark)
-    assert len([e for e in lab.events()[mark:] if e.get("what") == "reload"]) == 2
+
+    def reloads():
+        return len([e for e in lab.events()[mark:] if e.get("what") == "reload"])
+
+    wait_for(lambda: reloads() >= 2, "the events of both")
     write(lab, text)
     assert reload(lab).returncode == 0
+    wait_for(lambda: reloads() >= 3, "the event of the last one")
+    assert reloads() == 3
 
 
 def test_reload_under_load(lab):
