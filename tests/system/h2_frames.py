@@ -13,7 +13,7 @@ import ssl
 import struct
 import time
 
-from lab import WAIT, Closed, Skip
+from lab import WAIT, Closed
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -566,17 +566,3 @@ def connect(lab, name="open.test", handshake=True, pairs=(), manual=False, **kw)
     spoken = conn.tls.selected_alpn_protocol()
     assert spoken == "h2", f"the proxy chose {spoken}"
     return H2(conn, conn.default_host(), handshake, pairs, manual)
-
-
-def not_there_yet(why):
-    """For a test of what is not built yet: it is run all the same, and skipped with these words while it fails. One that passes needs this no more."""
-    def mark(test):
-        def tried(*args):
-            try:
-                test(*args)
-            except (AssertionError, Reset, GoneAway, Closed) as e:
-                raise Skip(f"{why} ({type(e).__name__}: {str(e)[-200:]})") from None
-
-        return (lambda lab: tried(lab)) if test.__code__.co_argcount else (lambda: tried())
-
-    return mark
