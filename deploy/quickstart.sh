@@ -17,7 +17,7 @@ TREE=$PWD
 START=$(date +%s)
 
 # The build needs the first line, the demonstration the second.
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libssl-dev libyaml-dev libpsl-dev libidn2-dev libc-ares-dev libcurl4-openssl-dev libmicrohttpd-dev libnghttp2-dev libjansson-dev libseccomp-dev"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libssl-dev libyaml-dev libpsl-dev libidn2-dev libc-ares-dev libcurl4-openssl-dev libmicrohttpd-dev libnghttp2-dev zlib1g-dev libjansson-dev libseccomp-dev"
 DEMO_PACKAGES="ca-certificates curl openssl python3-minimal libpython3-stdlib iproute2 util-linux"
 MINT_UID=61190   # the sidecar
 ORIGIN_UID=61191 # the origin
