@@ -324,6 +324,12 @@ static void on_resume_task(struct task *t)
 /* Reading goes on: also of what the TLS layer has read already, for which the socket will not become readable again. */
 void client_want_bytes(struct client *c)
 {
+    if (!c->watch.loop) { /* it had been taken out, while there was no room for what it said last */
+        c->watch.events = EPOLLIN;
+        if (watch_add(c->w->loop, &c->watch))
+            client_close(c, "client_closed", END_UNSET, "out of memory");
+        return;
+    }
     watch_set(&c->watch, c->watch.events | EPOLLIN);
     if (stream_pending(&c->stream))
         loop_defer(c->w->loop, &c->resume);
@@ -537,6 +543,11 @@ static void on_event(struct watch *w, uint32_t ev)
     worker_active(c->w);
     /* What came before the end is read first: an alert that says why, for one. */
     bool reads = wants_bytes(c) || c->state == CLIENT_TLS || c->state == CLIENT_LISTENER_TLS;
+    if (c->state == CLIENT_RELAY && ev & EPOLLHUP && !(ev & EPOLLERR) && !(ev & EPOLLIN && reads)) {
+        watch_del(&c->watch); /* both sides have ended; what it said before is read and delivered as there is room */
+        c->watch.events = 0;
+        return;
+    }
     if (ev & (EPOLLHUP | EPOLLERR) && !(ev & EPOLLIN && reads)) {
         bool quiet = c->state == CLIENT_LINGER || c->state == CLIENT_DRAIN || c->made_exchange;
         client_close(c, quiet ? NULL : "client_closed", END_UNSET, NULL);

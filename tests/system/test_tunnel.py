@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from lab import EXE, Lab, Origin, Skip, answer, main, read_request, sanitized, wait_for
+from lab import EXE, Lab, Origin, Skip, answer, free_port, main, read_request, sanitized, wait_for
 
 HOSTS = {"raw.test": "127.0.0.6", "ssh.test": "127.0.0.7"}
 TLS = "  - {name: raw, hosts: [raw.test, 127.0.0.6], ports: [PORT], action: tunnel}\n"
@@ -116,6 +116,46 @@ def test_ssh():
         assert lab.ssh.requests[0].startswith(b"SSH-2.0-OpenSSH") and "remote software version lab_1.0" in r.stderr, (lab.ssh.requests, r.stderr)
         e = close_of(lab, "ssh.test")
         assert e["rule"] == "ssh" and e["scheme"] == "tcp" and e["bytes_out"] == len(BANNER) and e["bytes_in"] > 20, e
+
+
+def test_psql():
+    psql, said = tool("psql"), b"SFATAL\0C28000\0Mthe lab says no\0\0"
+
+    def postgres(conn, origin):
+        first = conn.exactly(8)
+        if first[4:] == b"\x04\xd2\x16\x2f":
+            conn.send(b"N")  # no TLS
+            first = conn.exactly(8)
+        origin.requests.append(first)
+        conn.send(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+
+    def ask(lab):  # psql knows no proxy: socat is the way in
+        port = free_port(["127.0.0.1"])
+        bridge = subprocess.Popen([tool("socat"), f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr", f"PROXY:127.0.0.1:ssh.test:{lab.http_port},proxyport={lab.port}"],
+                                  stderr=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + 10
+            while time.monotonic() < end:
+                r = subprocess.run([psql, "-w", f"host=127.0.0.1 port={port} user=x dbname=x connect_timeout=5 gssencmode=disable"], capture_output=True, text=True,
+                                   timeout=20)
+                if "Connection refused" not in r.stderr:  # socat was not there yet
+                    return r
+            raise AssertionError(r.stderr)
+        finally:
+            bridge.kill()
+            bridge.wait()
+
+    with tunnels(TLS + NO_SSH) as lab:
+        lab.ssh.handler = postgres
+        lab.patched()
+        assert ask(lab).returncode != 0
+        e = lab.event(lambda e: e.get("end") == "protocol_denied", ("conn",))
+        assert "PostgreSQL" in e["hint"] and not lab.ssh.conns, e
+    with tunnels() as lab:
+        lab.ssh.handler = postgres
+        lab.patched()
+        r = ask(lab)
+        assert "the lab says no" in r.stderr and len(lab.ssh.requests) == 1, r.stderr
 
 
 def test_check_and_explain():

@@ -584,6 +584,28 @@ static void test_observe(void **state)
     lab_stop(&lab);
 }
 
+/* A tunnel rule opens its hosts, and its exceptions to the guard are its own. */
+static void test_tunnel(void **state)
+{
+    (void)state;
+    static const struct reply script[] = { A(NULL, 0, "@ A 127.0.0.1 60"), NONE };
+    static const char tunnels[] = "  - {name: raw, hosts: [raw.a.test], ports: [%PORT%], allow_addresses: [127.0.0.0/8], action: tunnel, tls: none}\n"
+                                  "  - {name: narrow, hosts: [narrow.a.test], ports: [%PORT%], action: tunnel}\n"
+                                  "  - {name: part, hosts: [part.a.test], ports: [%PORT%], paths: [\"/x\"], action: deny}\n"
+                                  "  - {name: late, hosts: [part.a.test], ports: [%PORT%], allow_addresses: [127.0.0.0/8], action: tunnel}\n"
+                                  "  - {name: web, hosts: [\"*.a.test\"], ports: [%PORT%], allow_addresses: [127.0.0.0/8], action: allow}\n";
+    struct lab lab;
+    lab_start_with(&lab, ROWS(script), NULL, 0, "", tunnels);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "raw.a.test", .rule = "raw" }).end, END_OK);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "narrow.a.test", .rule = "narrow" }).end, END_ADDRESS_DENIED);
+    /* a rule that never takes the connection permits nothing */
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "part.a.test", .rule = "late" }).end, END_HOST_DENIED);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "part.a.test", .rule = "web" }).end, END_OK);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "other.a.test", .rule = "raw" }).end, END_HOST_DENIED);
+    assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = "other.a.test", .rule = "web" }).end, END_OK);
+    lab_stop(&lab);
+}
+
 /* Through a parent proxy: the target is judged as ever, the parent is dialled. */
 static void test_parent(void **state)
 {
@@ -738,7 +760,7 @@ int main(void)
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_servers_change_under_way),
         cmocka_unit_test(test_observe),
-        cmocka_unit_test(test_parent),
+        cmocka_unit_test(test_tunnel), cmocka_unit_test(test_parent),
         cmocka_unit_test(test_tcp_upstream),
         cmocka_unit_test(test_locked_down),
     };
