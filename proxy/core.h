@@ -11,6 +11,7 @@
 #include "proxy/client_tls.h"
 #include "proxy/h1_head.h"
 #include "proxy/origin_tls.h"
+#include "proxy/origin_versions.h"
 #include "proxy/run_login.h"
 #include "proxy/stranger.h"
 #include "proxy/view.h"
@@ -42,6 +43,7 @@ struct worker {
     struct client_tls *tls;
     struct session_cache *sessions;
     struct pool *pool;
+    struct origin_versions versions;
     struct agent_table *agents;
     struct run_logins run_logins;
     struct listener *listeners;

@@ -101,8 +101,9 @@ enum tunnel { TUNNEL_NO = 0, TUNNEL_TLS, TUNNEL_ANY };
 enum step { STEP_HEAD = 0, STEP_POLICY, STEP_LIVE, STEP_LEASE, STEP_DIAL, STEP_RECORD, STEP_STREAM, STEP_DONE };
 
 /* What a connection that failed says of the request: it may have been acted on; it was sent into one that was perhaps closed already;
- * the origin said that it did not look at it (GOAWAY, REFUSED_STREAM: RFC 9113 8.7). */
-enum loss { LOSS_FINAL = 0, LOSS_STALE, LOSS_UNPROCESSED };
+ * the origin said that it did not look at it (GOAWAY, REFUSED_STREAM: RFC 9113 8.7); nothing was sent, since the origin has not the
+ * version of HTTP that was offered, and another is now known. */
+enum loss { LOSS_FINAL = 0, LOSS_STALE, LOSS_UNPROCESSED, LOSS_VERSION };
 
 struct exchange {
     struct corpse corpse;
@@ -155,7 +156,7 @@ struct exchange {
     struct dial_wait *dial;
     struct agent_state *holder; /* whose descriptors count its origin's; NULL: it has not got so far, or its origin's connection keeps that */
     bool http11_only;           /* the origin asked for that */
-    bool origin_retried, no_pool, attempt_again;
+    bool origin_retried, version_retried, no_pool, attempt_again;
     char origin_addr[64], dns_id[32];
 
     /* stream */

@@ -116,6 +116,13 @@ void exchange_origin_failed(struct exchange *x, enum end end, const char *why, e
         exchange_run(x);
         return;
     }
+    if (loss == LOSS_VERSION && x->step == STEP_DIAL && !x->version_retried) {
+        release_origin(x);
+        x->version_retried = x->attempt_again = true;
+        exchange_go(x, STEP_DIAL);
+        exchange_run(x);
+        return;
+    }
     bool safe = loss == LOSS_UNPROCESSED || (loss == LOSS_STALE && exchange_idempotent(x));
     if (safe && x->step == STEP_STREAM && x->replayable && !x->origin_retried && !x->head_sent) {
         /* Once more, on a new connection; its `open` stands for both. Of a pooled one that the origin had closed meanwhile nobody knows

@@ -15,9 +15,30 @@
 
 enum { IN_MAX = 512 * 1024, OUT_MAX = 1024 * 1024 };
 
+static enum version_known known(const struct exchange *x)
+{
+    return origin_versions_get(&x->w->versions, &x->host, x->port, loop_now_ms(x->w->loop));
+}
+
+static void learn(const struct origin *o, enum version_known what)
+{
+    origin_versions_set(&o->w->versions, &o->host, o->port, what, loop_now_ms(o->w->loop));
+}
+
 bool origin_wants_h2(const struct exchange *x)
 {
-    return x->scheme == SCHEME_HTTPS && !x->req.upgrade && !x->http11_only;
+    if (x->scheme != SCHEME_HTTPS || x->req.upgrade || x->http11_only)
+        return false;
+    if (str_eq(str_c(x->req.version), STR("2")))
+        return true;
+    enum version_known k = known(x);
+    return k == VERSIONS_UNKNOWN || k == VERSIONS_ONLY_H2;
+}
+
+/* Is HTTP/1.1 offered to it only to see whether it has that? */
+static bool on_trial(const struct origin *o)
+{
+    return !o->offered_h2 && !o->x->req.upgrade && !o->x->http11_only && known(o->x) == VERSIONS_TOOK_H2;
 }
 
 static void bury(struct corpse *c)
@@ -101,6 +122,17 @@ static void note_tls(struct origin *o)
         X509_NAME_oneline(issuer, o->tls_issuer, sizeof o->tls_issuer);
 }
 
+/* It has HTTP/2 and nothing else: nothing was sent yet, another connection offers it that. */
+static void other_version(struct origin *o, const char *why)
+{
+    struct exchange *x = o->x;
+    learn(o, VERSIONS_ONLY_H2);
+    o->x = NULL;
+    x->origin = NULL;
+    origin_close(o);
+    exchange_origin_failed(x, END_ORIGIN_TLS, why, LOSS_VERSION);
+}
+
 static void step_tls(struct origin *o)
 {
     enum io io = stream_handshake(&o->stream);
@@ -113,6 +145,14 @@ static void step_tls(struct origin *o)
             origin_failed(o, END_ORIGIN_TLS, "the host chose a protocol that was not offered");
             return;
         }
+        if (!n && on_trial(o)) {
+            other_version(o, "the host did not choose the protocol that was offered");
+            return;
+        }
+        if (on_trial(o))
+            learn(o, VERSIONS_HAS_H1);
+        else if (h2 && known(o->x) == VERSIONS_UNKNOWN)
+            learn(o, VERSIONS_TOOK_H2);
         note_tls(o);
         if (h2)
             ready_h2(o);
@@ -127,7 +167,10 @@ static void step_tls(struct origin *o)
     char why[160], refused[150];
     const char *cert = origin_tls_why(o->stream.ssl, refused, sizeof refused);
     snprintf(why, sizeof why, "TLS: %s", cert ? cert : io == IO_ERROR ? stream_error(&o->stream) : "the host closed the connection");
-    origin_failed(o, END_ORIGIN_TLS, why);
+    if (!cert && on_trial(o))
+        other_version(o, why);
+    else
+        origin_failed(o, END_ORIGIN_TLS, why);
 }
 
 static void start_tls(struct origin *o)

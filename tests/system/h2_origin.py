@@ -96,7 +96,7 @@ def echo(peer):
         peer.answer(s, b"" if method == b"HEAD" else seen(s), fields=[("content-type", "application/json")])
 
 
-def speak(origin, serve=echo, pairs=(), alpn=("h2", "http/1.1"), first=None):
+def speak(origin, serve=echo, pairs=(), alpn=("h2",), first=None):
     """From the next connection on, `origin` speaks h2 with whoever takes it; origin.peers are those. A client that took http/1.1 gets the
     lab's own echo."""
     peers = []

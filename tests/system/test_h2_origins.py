@@ -38,6 +38,10 @@ def in_threads(n, work):
     return out
 
 
+def make_lab():
+    return Lab(hosts={n + ".wild.test": "127.0.0.3" for n in ("both", "alert", "silence")})
+
+
 # --- which protocol
 
 
@@ -48,6 +52,56 @@ def test_the_origin_chooses(lab):
             lab.open.ctx = lab.origin_context(lab.open)
         m = lab.get(target="/chosen")
         assert m.status == 200 and (b"fields" in m.body) == h2, (alpn, m)
+
+
+def test_each_client_has_its_own_where_the_host_has_both(lab):
+    """HTTP/1.1 is carried over HTTP/1.1 once the host showed that it has it: that costs less. HTTP/2 stays HTTP/2."""
+    O.speak(lab.open, alpn=("h2", "http/1.1"))
+    carried = [b"fields" in lab.get("both.wild.test", f"/{i}").body for i in range(6)]
+    assert carried == [True] + [False] * 5, carried
+    assert len(lab.open.conns) == 2, "one connection of each"
+    c = F.connect(lab, "both.wild.test")
+    for _ in range(2):
+        s = c.ask(path="/two")
+        assert b"fields" in bytes(s.body), s.body
+    assert len(lab.open.conns) == 2
+
+
+def h2_or_nothing(lab, how):
+    """An origin that ends the handshake of a client that does not offer h2, with an alert or without a word."""
+    ctx = lab.origin_context(lab.open)
+    ctx.set_alpn_protocols(["h2"])
+    peers = []
+
+    def handler(conn, o):
+        hello = b""
+        while len(hello) < 200:
+            hello = conn.sock.recv(4096, L.socket.MSG_PEEK)
+        if b"\x02h2" not in hello:
+            if how == "alert":
+                conn.sock.sendall(b"\x15\x03\x03\x00\x02\x02\x78")  # no_application_protocol
+            peers.append(None)
+            return
+        conn.start_tls(ctx, server_side=True)
+        peer = O.Peer(conn)
+        peers.append(peer)
+        O.echo(peer)
+
+    lab.open.reset(handler)
+    lab.open.ctx = None
+    return peers
+
+
+def test_a_host_that_has_nothing_but_h2(lab):
+    """However it says so, no request is lost, and it is asked once."""
+    for how in ("alert", "silence"):
+        lab.fresh()
+        peers = h2_or_nothing(lab, how)
+        for i in range(5):
+            m = lab.get(f"{how}.wild.test", f"/{i}", method="POST", body=b"x")
+            assert m.status == 200 and b"fields" in m.body, (how, m)
+        assert sum(p is None for p in peers) == 1 and sum(p is not None for p in peers) == 1, (how, peers)
+    lab.open.ctx = lab.origin_context(lab.open)
 
 
 def test_a_protocol_that_was_not_offered_is_none(lab):
