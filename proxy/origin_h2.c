@@ -18,6 +18,9 @@ enum {
     FRAME_HEAD = 9,
     READ_BYTES = WORKER_BLOCK - 64, /* fits a block also behind the beginning of a frame's head */
     READS_PER_ROUND = 4,
+    TINY = 1024, /* DATA of streams that are over is cheap where there is much of it */
+    DOUBT_MS = 5000, /* a connection that was silent for so long is perhaps none: it gets no more requests */
+    BLOCKED_MS = 1000,
     BYTES_PER_FRAME = 4096, /* so much of a body allows one more frame that carries nothing */
 };
 
@@ -86,6 +89,8 @@ bool origin_h2_room(const struct origin *o)
 {
     const struct origin_h2 *h = o->h2;
     if (h->no_more || h->lost || h->unwritable || o->state == ORIGIN_DEAD)
+        return false;
+    if (h->blocked_ms && loop_now_ms(o->w->loop) - h->blocked_ms > BLOCKED_MS)
         return false;
     uint32_t peer = nghttp2_session_get_remote_settings(h->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
     return h->nstreams < peer && h->nstreams < o->view->limits->h2_streams;
@@ -167,10 +172,19 @@ static void settle_idle(struct origin *o)
     pool_put(o->w->pool, o);
 }
 
+/* The exchange gave up on an answer, and the connection has said nothing at all in all that time. */
+static bool doubtful(const struct origin_stream *s)
+{
+    const struct origin *o = s->o;
+    return s->sent_ms && s->heard == HEARD_NOTHING && o->h2->frames == s->frames_before &&
+           loop_now_ms(o->w->loop) - s->sent_ms >= DOUBT_MS;
+}
+
 void origin_h2_drop(struct origin_stream *s)
 {
     struct origin *o = s->o;
     struct origin_h2 *h = o->h2;
+    h->no_more |= doubtful(s);
     origin_h2_unqueue(s);
     *s->link = s->next;
     if (s->next)
@@ -240,8 +254,10 @@ static void flush_out(struct origin *o)
             h->unwritable = true;
             return;
         }
-        if (io == IO_AGAIN)
+        if (io == IO_AGAIN) {
             watch_set(&o->watch, o->watch.events | EPOLLOUT);
+            h->blocked_ms = h->blocked_ms ? h->blocked_ms : loop_now_ms(o->w->loop);
+        }
         if (!more)
             return;
     }
@@ -259,13 +275,29 @@ void origin_h2_write(struct origin *o)
 
 /* --- in --- */
 
+/* How many bytes must be there to weigh the frame: its head, and of padded DATA how much is padding. */
+static size_t weighed_bytes(const unsigned char *p)
+{
+    return p[3] == NGHTTP2_DATA && p[4] & NGHTTP2_FLAG_PADDED && (p[0] || p[1] || p[2]) ? FRAME_HEAD + 1 : FRAME_HEAD;
+}
+
+/* DATA that brings something: bytes to a stream that is there, the end of one, or so many bytes that they cost whoever sends them. */
+static bool brings(struct origin *o, const unsigned char *p, size_t n)
+{
+    size_t padding = weighed_bytes(p) > FRAME_HEAD ? 1u + p[FRAME_HEAD] : 0;
+    if (n > padding + TINY)
+        return true;
+    int32_t id = (int32_t)((uint32_t)(p[5] & 0x7f) << 24 | (uint32_t)p[6] << 16 | (uint32_t)p[7] << 8 | p[8]);
+    return (n > padding || p[4] & NGHTTP2_FLAG_END_STREAM) && nghttp2_session_get_stream_user_data(o->h2->session, id);
+}
+
 /* What the frame costs. False: it may not be. */
 static bool weigh(struct origin *o, const unsigned char *p)
 {
     struct origin_h2 *h = o->h2;
     const struct limits *lim = o->view->limits;
     size_t n = (size_t)p[0] << 16 | (size_t)p[1] << 8 | p[2];
-    unsigned type = p[3], flags = p[4];
+    unsigned type = p[3];
     h->frame_left = FRAME_HEAD + n;
     h->frames++;
     if (type == NGHTTP2_PUSH_PROMISE) {
@@ -273,7 +305,7 @@ static bool weigh(struct origin *o, const unsigned char *p)
         nghttp2_session_terminate_session(h->session, NGHTTP2_PROTOCOL_ERROR);
         return false;
     }
-    if (type == NGHTTP2_DATA && (n > (flags & NGHTTP2_FLAG_PADDED ? 1u : 0u) || flags & NGHTTP2_FLAG_END_STREAM))
+    if (type == NGHTTP2_DATA && brings(o, p, n))
         return true;
     bucket_give(&h->control, h->carried / BYTES_PER_FRAME, lim->h2_control_burst);
     h->carried %= BYTES_PER_FRAME;
@@ -313,7 +345,7 @@ static void feed(struct origin *o)
     struct origin_h2 *h = o->h2;
     while (!gone(o)) {
         struct str bytes = buf_str(&o->in);
-        if (!bytes.n || (!h->frame_left && bytes.n < FRAME_HEAD))
+        if (!bytes.n || (!h->frame_left && (bytes.n < FRAME_HEAD || bytes.n < weighed_bytes((const unsigned char *)bytes.p))))
             return;
         if (!h->frame_left && !weigh(o, (const unsigned char *)bytes.p)) {
             over(o, "");
@@ -429,6 +461,8 @@ void origin_h2_event(struct origin *o, uint32_t ev)
         enum io io = stream_flush(&o->stream);
         if (io == IO_ERROR)
             h->unwritable = true;
+        if (io != IO_AGAIN)
+            h->blocked_ms = 0;
         if (io != IO_AGAIN)
             watch_set(&o->watch, o->watch.events & ~(uint32_t)EPOLLOUT);
     }

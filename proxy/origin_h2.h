@@ -55,7 +55,7 @@ struct origin_stream {
     bool telling;
     bool unflushed;      /* the client was given some of it */
     bool first;          /* on its connection */
-    uint64_t frames_before; /* that the connection had read when the request went */
+    uint64_t frames_before, sent_ms; /* what the connection had read when the request went, and when that was */
 };
 
 struct origin_h2 {
@@ -68,7 +68,8 @@ struct origin_h2 {
     struct bucket control; /* frames that carry nothing */
     uint64_t carried;    /* bytes of bodies that were not turned into an allowance yet */
     bool running;        /* an event is being worked on: what is to be written is written at its end */
-    bool no_more;        /* takes no more streams: it went away, refused one, or ran out of numbers */
+    bool no_more;        /* takes no more streams: it went away, refused one, answers nothing, or ran out of numbers */
+    uint64_t blocked_ms; /* since when the kernel takes nothing; 0: it does */
     bool unwritable;
     bool lost;           /* it ended; what it said before is still being told */
     const char *fault;   /* static: what broke it */

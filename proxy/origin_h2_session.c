@@ -177,6 +177,7 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *c
         if (s) {
             nghttp2_session_set_stream_user_data(session, s->id, s);
             s->frames_before = o->h2->frames;
+            s->sent_ms = loop_now_ms(o->w->loop);
         }
         bucket_give(&o->h2->control, PER_FRAME_SENT, lim->h2_control_burst);
     } else if (frame->hd.type == NGHTTP2_DATA) {

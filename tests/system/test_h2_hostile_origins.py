@@ -227,7 +227,7 @@ def floods():
         ("WINDOW_UPDATE of the connection", lambda s, i: F.window_update(0, 1)),
         ("WINDOW_UPDATE of the stream", lambda s, i: F.window_update(s.number, 1)),
         ("empty DATA", lambda s, i: F.data(s.number)),
-        ("padding alone", lambda s, i: F.data(s.number, b"", pad=0)),
+        ("padding alone", lambda s, i: F.data(s.number, b"", pad=i % 40)),
         ("unknown frames", lambda s, i: F.frame(0x55, 0, 0, pair)),
     ]
 
@@ -247,12 +247,12 @@ def test_floods(lab):
 
 
 def test_a_flood_about_a_stream_that_is_over(lab):
-    for n, status in ((4000, 502), (500, 200)):
-        def serve(peer, n=n):
+    for n, status, frame in ((4000, 502, F.rst(1)), (500, 200, F.rst(1)), (4000, 502, F.data(1, b"x")), (500, 200, F.data(1, b"x"))):
+        def serve(peer, n=n, frame=frame):
             if len(lab.open.peers) > 1:
                 O.echo(peer)
             peer.answer(peer.whole(0), b"first")
-            peer.send(F.rst(1) * n + whole(peer.head_of(1)))
+            peer.send(frame * n + whole(peer.head_of(1)))
             while peer.next(5):
                 pass
 

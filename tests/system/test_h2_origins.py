@@ -695,6 +695,31 @@ def open_sockets(origin):
     return n
 
 
+def test_a_silent_connection_gets_no_more(lab):
+    """Whoever gave up on it for five seconds and asks again is not sent the same way; who gave up at once is."""
+    for waits, connections in ((0.2, 1), (5.2, 2)):
+        def serve(peer):
+            if len(lab.open.peers) > 1:
+                O.echo(peer)
+            peer.answer(peer.whole(0), b"warm")
+            peer.whole(1)
+            k = 2
+            while True:
+                peer.answer(peer.whole(k), b"again")
+                k += 1
+
+        O.speak(lab.open, serve)
+        assert lab.get().body == b"warm"
+        c = lab.client()
+        c.write(target=f"/silent-{waits}")
+        assert c.silent_for(waits)
+        c.reset()
+        e = lab.event(lambda e: e.get("path") == f"/silent-{waits}")
+        assert e["end"] == "client_closed", e
+        assert lab.get().status == 200
+        assert len(lab.open.peers) == connections, waits
+
+
 # --- another implementation
 
 
