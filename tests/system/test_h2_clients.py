@@ -20,7 +20,7 @@ import time
 import h2_frames as H
 from faults import FULL
 from h2_frames import END_STREAM, data
-from lab import Closed, Conn, Lab, Skip, always, answer, free_port, main, read_body, read_head, read_request, say, wait_for
+from lab import Closed, Conn, Lab, Skip, always, answer, free_port, main, read_body, read_head, read_request, sanitized, say, wait_for
 from test_clients import Session, git_in, git_server, tool
 
 
@@ -243,6 +243,22 @@ def test_heads_that_are_too_large(lab):
             s = h.wait(n)
             assert (s.status, s.code) == (status, code), s
             assert h.ask("GET", "/next").status == 200
+
+
+def test_what_is_refused_says_why(lab):
+    """A request that HTTP/2 calls malformed, or that no HTTP/1.1 request may be: 400 with the sentence, and a log that says the same."""
+    with h2(lab, "open.test") as h:
+        for what, kw in (("a fragment", dict(path="/a#b")), ("bytes above 0x7f", dict(path="/\xe4")), ("dots", dict(path="/a/../b")), ("%00", dict(path="/a%00b")),
+                         ("TRACE", dict(method="TRACE")), ("Expect", dict(more=[("expect", "odd")])), ("a method of 300 letters", dict(method="A" * 300))):
+            mark = lab.mark()
+            n = h.request(**kw)
+            s = h.stream(n)
+            h.until(lambda: s.ended or s.reset is not None, what)
+            assert (s.status, s.code) == (400, "bad_request") and len(s.json()["message"]) > 20, (what, s)
+            e = lab.event(lambda e: e.get("code") == "bad_request", after=mark)
+            assert e["status"] == 400 and e["end"] == "bad_request" and e["http_version"] == "2", (what, e)
+            h.alive()
+        assert h.ask("GET", "/fine").status == 200 and [m.target for m in lab.open.requests] == ["/fine"]
 
 
 def test_a_refused_upload(lab):
@@ -968,8 +984,8 @@ def wants_h2_of_origins(lab):
     spoken = []
     lab.open.ctx.set_alpn_protocols(["h2", "http/1.1"])
     lab.open.reset(lambda conn, origin: spoken.append(conn.tls.selected_alpn_protocol()))
-    with contextlib.suppress(Closed):
-        lab.get("open.test")
+    with h2(lab, "open.test") as h:
+        h.ask()
     if "h2" not in spoken:
         raise Skip("HTTP/2 is not offered to origins")
 
@@ -1060,6 +1076,18 @@ def test_nghttpd():
                 for n in ids:
                     a = h.wait(n)
                     assert a.status == 200 and bytes(a.body) == b"small" and a.trailers == [(b"x-sum", b"7")], a
+            before = lab.worker_rss_kib()
+            with h2(lab, "grpc.test", pairs=[(H.INITIAL_WINDOW_SIZE, 0)], manual=True) as h:  # 60 that are not taken, one beside them, one of them at last
+                ids = [h.request("GET", "/big") for _ in range(60)]
+                h.until(lambda: all(h.stream(n).status == 200 for n in ids), "the heads")
+                n = h.request("GET", "/small")
+                h.send(H.window_update(n, 100))
+                assert bytes(h.wait(n).body) == b"small"
+                grown = lab.worker_rss_kib() - before
+                assert sanitized() or grown < 32 * 1024, f"{grown} KiB for 60 streams that are not taken"
+                h.send(H.window_update(0, 1 << 24) + H.window_update(ids[7], 1 << 24))
+                assert bytes(h.wait(ids[7]).body) == whole
+                h.conn.received.clear()
         lab.blobs.clear()
 
 
