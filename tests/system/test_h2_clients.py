@@ -488,6 +488,39 @@ def echo_real(lab, conn, origin):
         conn.send(answer(200, body, [("X-Back", lab.real)]))
 
 
+def test_a_real_value_leaves_in_no_place(lab):
+    """In pieces of DATA with padding and other frames between, in trailers, in a head, whole or in base64: to no host, and nothing of it is a whole
+    request there. The control: the same with another word of that length."""
+    lab.get("api.test", headers=[lab.bearer()])  # the lease is live
+
+    def ways(word):
+        raw = word.encode()
+
+        def pieces(h):
+            n = h.request("POST", "/pieces", end=False)
+            h.send(data(n, b"begin " + raw[:9]) + data(n, b"", 0, 5) + data(n, raw[9:20], 0, 7) + H.window_update(n, 5) + data(n, raw[20:] + b" end", END_STREAM))
+            return n
+
+        def bytes_alone(h):
+            n = h.request("POST", "/bytes", end=False)
+            h.send(b"".join(data(n, raw[i : i + 1]) for i in range(len(raw))) + data(n, b"", END_STREAM))
+            return n
+
+        return {"pieces": pieces, "byte by byte": bytes_alone, "a length": lambda h: h.request("POST", "/len", [("content-length", str(len(raw)))], body=raw),
+                "trailers": lambda h: h.request("POST", "/tr", body=b"x", trailers=[("x-a", word)]), "the path": lambda h: h.request("GET", "/x/" + word),
+                "a field": lambda h: h.request("GET", "/f", [("x-a", word)]), "the method": lambda h: h.request(word, "/m"), "a cookie": lambda h: h.request(
+                    "GET", "/c", [("cookie", "a=1"), ("cookie", "b=" + word)]), "base64": lambda h: h.request(
+                    "GET", "/b", [("x-a", base64.b64encode(b"u:" + raw).decode())])}
+
+    for word, status, code in (("y" * len(lab.real), 200, None), (lab.real, 403, "exfiltration")):
+        for what, way in ways(word).items():
+            lab.open.reset()
+            with h2(lab, "open.test") as h:
+                s = h.wait(way(h))
+                assert (s.status, s.code) == (status, code), (what, s)
+                assert len(lab.open.requests) == (status == 200), (what, lab.open.requests)
+
+
 def test_a_cookie_crumb_is_no_hiding_place(lab):
     """What is in several cookie fields is judged as the one field that it becomes."""
     half = len(lab.placeholder) // 2
@@ -919,7 +952,7 @@ def test_grpc_of_many_messages(lab):
     """Thousands of small messages as fast as they go, with the PINGs and WINDOW_UPDATEs by which the client measures the way; calls taken back."""
     python, s, env = grpc_session(lab)
     lab.open.reset(Grpc())
-    code, out, err = s.run(python, "-c", GRPC_LONG, f"open.test:{lab.tls_port}", lab.path("outgate-ca.pem"), "20000" if FULL else "2000", timeout=110, **env)
+    code, out, err = s.run(python, "-c", GRPC_LONG, f"open.test:{lab.tls_port}", lab.path("outgate-ca.pem"), "20000" if FULL else "900", timeout=110, **env)
     assert code == 0 and "fine" in out, out + err[-500:]
 
 
