@@ -103,7 +103,7 @@ struct rule {
     int64_t expires_us;                     /* 0: never */
 };
 
-enum slot_kind { SLOT_NONE = 0, SLOT_HEADER, SLOT_BASIC_USER, SLOT_BASIC_PASSWORD };
+enum slot_kind { SLOT_NONE = 0, SLOT_HEADER, SLOT_BASIC_USER, SLOT_BASIC_PASSWORD, SLOT_WEBSOCKET };
 struct slot {
     enum slot_kind kind;
     struct str name; /* header: lower case */

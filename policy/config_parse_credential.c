@@ -40,24 +40,25 @@ static bool read_header_slot(struct config_reader *r, const struct ynode *v, str
 
 static bool read_slot(struct config_reader *r, const struct ynode *v, void *out)
 {
-    static const char *const later[] = { "query:",    "path",  "cookie:", "form:", "json:",      "multipart:",
-                                         "websocket", "sigv4", "hmac",    "jwt",   "client_cert" };
+    static const char *const later[] = { "query:", "path", "cookie:", "form:", "json:", "multipart:", "sigv4", "hmac", "jwt", "client_cert" };
     struct slot slot = { 0 };
     if (!is_scalar(v))
-        return config_expected(r, v, "header:NAME, basic:user or basic:password");
+        return config_expected(r, v, "header:NAME, basic:user, basic:password or websocket");
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (str_starts(v->text, str_c(later[i])))
             return config_expected(
                 r, v,
-                "header:NAME, basic:user or basic:password, because the feature \"slot %s\" is not in this "
+                "header:NAME, basic:user, basic:password or websocket, because the feature \"slot %s\" is not in this "
                 "build",
                 later[i]);
     if (str_eq(v->text, STR("basic:user")))
         slot.kind = SLOT_BASIC_USER;
     else if (str_eq(v->text, STR("basic:password")))
         slot.kind = SLOT_BASIC_PASSWORD;
+    else if (str_eq(v->text, STR("websocket")))
+        slot.kind = SLOT_WEBSOCKET;
     else if (!str_starts(v->text, STR("header:")))
-        return config_expected(r, v, "header:NAME, basic:user or basic:password");
+        return config_expected(r, v, "header:NAME, basic:user, basic:password or websocket");
     else if (!read_header_slot(r, v, &slot))
         return false;
     memcpy(out, &slot, sizeof slot);
@@ -71,7 +72,7 @@ bool read_slots(struct config_reader *r, const struct ynode *v, void *out)
         size_t n;
     } list = { 0 };
     if (v->kind != YNODE_LIST || !v->n)
-        return config_expected(r, v, "a list of header:NAME, basic:user, basic:password");
+        return config_expected(r, v, "a list of header:NAME, basic:user, basic:password, websocket");
     if (!config_read_list(r, v, &list, sizeof(struct slot), SLOTS_MAX, read_slot))
         return false;
     for (size_t i = 1; i < list.n; i++)

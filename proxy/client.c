@@ -460,6 +460,10 @@ static void on_eof(struct client *c, enum io io)
         client_relay_bytes(c);
         return;
     }
+    if (c->state == CLIENT_EXCHANGE && c->body.kind == H1_BODY_UNTIL_CLOSE && io == IO_EOF) { /* which is how that body ends */
+        client_process(c);
+        return;
+    }
     bool answered = c->state == CLIENT_HEAD || c->state == CLIENT_PROXY || c->state == CLIENT_DRAIN;
     if (answered && io == IO_EOF && stream_waiting(&c->stream)) { /* or for the rest of it */
         client_linger(c);

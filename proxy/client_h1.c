@@ -42,6 +42,7 @@ static bool own_head(struct client *c, const struct h1_head *h, struct request *
         .length = h->length,
         .expect_continue = h->expect_continue,
         .upgrade = h->upgrade,
+        .websocket = h->upgrade && ws_asked(h->fields, h->nfields) ? WEBSOCKET_UPGRADE : WEBSOCKET_NONE,
         .version = h->minor ? "1.1" : "1.0",
         .mem = mem,
     };
@@ -320,6 +321,10 @@ void client_h1_body(struct client *c)
         enum h1_body_event e = h1_body_next(&c->body, buf_str(&c->in), &used, &data, &why);
         if (e == H1_BODY_MORE) {
             buf_consume(&c->in, used);
+            if (x && c->eof && h1_body_closed(&c->body)) { /* it ends with the client's side */
+                c->body_done = true;
+                exchange_request_end(x, NULL, 0);
+            }
             break;
         }
         if (e == H1_BODY_BAD) {
@@ -423,6 +428,14 @@ static void answer_head(struct client *c, struct exchange *x, const struct answe
     put_status(c, a->status, a->reason);
     put_fields(c, a);
     c->answer_chunked = false;
+    if (a->switched) {
+        const struct h1_head bytes = { .body = H1_BODY_UNTIL_CLOSE };
+        buf_put(&c->out, STR("Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"));
+        h1_body_in_init(&c->body, &bytes, 0, 0);
+        c->body_done = false;
+        c->close_after = true;
+        return;
+    }
     if (a->has_length) {
         buf_put(&c->out, STR("Content-Length: "));
         buf_put_u64(&c->out, a->length);

@@ -67,6 +67,7 @@ struct worker {
     unsigned nspares;
     uint64_t h2_held;                      /* of request bodies, by client_h2.c */
     uint64_t replay_bytes;                 /* of request bodies kept by all exchanges (exchange.replay) */
+    uint64_t ws_held;                      /* of WebSocket messages that are being put together */
     uint64_t most_open;                    /* clients, exchanges and idle origins, since memory was given back last */
     uint64_t give_back_ms;                 /* when it is done again; 0: it is not */
     struct worker_stats stats;

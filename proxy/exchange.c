@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "proxy/agent_table.h"
 #include "proxy/exchange_steps.h"
+#include "proxy/exchange_ws.h"
 #include "proxy/pool.h"
 #include "proxy/record.h"
 #include "proxy/rewrite.h"
@@ -95,6 +96,8 @@ void exchange_on_deadline(struct timer *t)
     case STEP_STREAM:
         if (!exchange_tunnel_lasts(x, 1))
             exchange_tunnel_out_of_time(x);
+        else if (exchange_ws_closed(x))
+            exchange_ws_origin_end(x);
         else if (exchange_takes_body(x) && !x->head_sent)
             exchange_end(x, END_TIMEOUT, "the client sent no more of the body");
         else
@@ -182,6 +185,8 @@ static void step_policy(struct exchange *x)
         return;
     }
     const char *why = rewrite_request_check(x, &end);
+    if (!why && x->req.websocket)
+        why = exchange_ws_check(x, &end);
     if (why) {
         exchange_end(x, end, why);
         return;
@@ -244,7 +249,7 @@ static void step_live(struct exchange *x)
 
 /* --- LEASE: plan, then one lease for each credential --- */
 
-static void report_fault(struct exchange *x, const struct swap_fault *f, enum end end)
+void exchange_report_fault(struct exchange *x, const struct swap_fault *f, enum end end)
 {
     if (!f->finding)
         return;
@@ -280,7 +285,7 @@ static enum end plan_swaps(struct exchange *x, const struct ask *ask)
                                   &fault);
     if (end != END_OK) {
         x->plan.n = x->plan.nwanted = 0;
-        report_fault(x, &fault, end);
+        exchange_report_fault(x, &fault, end);
         char why[96];
         snprintf(why, sizeof why, "in %s", fault.where[0] ? fault.where : "the request");
         exchange_why(x, why);

@@ -20,6 +20,7 @@
 #include "proxy/core.h"
 #include "proxy/grpc_frames.h"
 #include "proxy/h1_body.h"
+#include "proxy/ws_handshake.h"
 
 /* A request as its codec read it. Strings and fields borrow from memory that the exchange takes over. */
 struct request {
@@ -31,6 +32,7 @@ struct request {
     uint64_t length;
     bool expect_continue;
     bool upgrade;      /* asks for another protocol */
+    enum websocket websocket; /* ... which is this one: until the host answered 101 it has no body, from then on its body is frames */
     const char *version; /* "1.0", "1.1", "socks5", for the log */
     const char *fault; /* static: the codec found the request unacceptable; NULL: it is fine */
     enum end fault_end;
@@ -47,6 +49,7 @@ struct answer {
     bool has_length;
     uint64_t length;
     bool close;       /* the connection must not be used again */
+    bool switched;    /* 101: what was asked for begins behind this head, both ways and without framing of ours, to the end of either side */
 };
 
 struct client_ops {
@@ -180,6 +183,8 @@ struct exchange {
     bool is_grpc;       /* the answer's body is gRPC's: */
     struct grpc_frames grpc;
     bool coded;         /* the answer's body is in a content coding */
+    struct ws *ws;      /* the request asks for a WebSocket */
+    bool switched;      /* ... and has it: the bodies are frames */
     uint64_t scrub_generation;
     uint64_t known_ms;  /* of a tunnel: when `known` was asked for */
 

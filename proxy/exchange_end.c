@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "proxy/agent_table.h"
 #include "proxy/exchange_steps.h"
+#include "proxy/exchange_ws.h"
 #include "proxy/record.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ static void cancel_waits(struct exchange *x)
     lease_cancel(&x->live_wait);
     for (size_t i = 0; i < x->plan.nwanted; i++)
         lease_cancel(&x->waits[i]);
+    exchange_ws_cancel(x);
     if (x->unsynced) {
         struct exchange **at = &x->w->unsynced;
         while (*at && *at != x)
@@ -49,6 +51,7 @@ static void bury(struct corpse *c)
     scrub_done(&x->scrub);
     lease_set_unref(&x->live);
     lease_set_unref(&x->known);
+    exchange_ws_free(x);
     body_watch_done(&x->watch);
     body_watch_done(&x->back);
     exchange_forget_replay(x);
@@ -68,7 +71,9 @@ void exchange_end(struct exchange *x, enum end end, const char *why)
     cancel_waits(x);
     release_origin(x);
     if (!x->answer_done && end != END_CLIENT_CLOSED) {
-        if (x->head_sent) {
+        if (x->switched && exchange_ws_goodbye(x, end)) {
+            x->answer_done = true;
+        } else if (x->head_sent) {
             x->cops->cut(x->client, x);
         } else {
             x->status = end_status(end);
@@ -102,13 +107,19 @@ void exchange_stop(struct exchange *x, enum end end, const char *why)
 
 void exchange_request_failed(struct exchange *x, enum end end, const char *why)
 {
-    exchange_end(x, end, why);
+    if (end == END_CLIENT_CLOSED && exchange_ws_closed(x)) /* as it should */
+        end = END_OK;
+    exchange_end(x, end, end == END_OK ? NULL : why);
 }
 
 void exchange_origin_failed(struct exchange *x, enum end end, const char *why, enum loss loss)
 {
     if (x->step == STEP_DONE)
         return;
+    if (exchange_ws_host_closed(x)) { /* after a close frame it matters no more how the connection ends */
+        exchange_ws_origin_end(x);
+        return;
+    }
     if (loss != LOSS_FINAL && x->step == STEP_RECORD) { /* nothing of it was sent: another connection will do */
         release_origin(x);
         x->no_pool = x->attempt_again = true;

@@ -41,6 +41,14 @@ void exchange_reflected(struct exchange *x);
 bool exchange_idempotent(const struct exchange *x);
 /* The body kept for sending it again is not wanted any more. */
 void exchange_forget_replay(struct exchange *x);
+/* Looks at what the client sends outside of any slot; where: "body", "websocket message". False: the exchange is over. */
+bool exchange_watch(struct exchange *x, struct body_watch *watch, struct str data, const char *where);
+/* A placeholder stands there and goes on as it is. */
+void exchange_inert(struct exchange *x, const struct placeholder *ph, const char *where);
+/* The finding of a placeholder that is refused. */
+void exchange_report_fault(struct exchange *x, const struct swap_fault *f, enum end end);
+/* The set to scrub with is the newest. */
+void exchange_refresh_scrub(struct exchange *x);
 /* Keeps the first reason given. */
 void exchange_why(struct exchange *x, const char *why);
 

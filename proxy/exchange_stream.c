@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "proxy/exchange_steps.h"
+#include "proxy/exchange_ws.h"
 #include "proxy/pool.h"
 #include "proxy/record.h"
 #include "proxy/rewrite.h"
@@ -17,7 +18,7 @@
 void exchange_touch(struct exchange *x)
 {
     const struct rule *r = x->verdict.rule;
-    uint64_t ms = r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
+    uint64_t ms = x->switched ? exchange_ws_idle_ms(x) : r && r->idle_ms ? r->idle_ms : x->view->limits->idle_timeout;
     if (!x->head_sent && x->request_sent && !(r && r->idle_ms))
         ms = x->view->limits->response_timeout;
     if (x->origin && x->oops->full(x) && ms > x->view->limits->write_timeout)
@@ -29,7 +30,7 @@ void exchange_touch(struct exchange *x)
 
 bool exchange_takes_body(const struct exchange *x)
 {
-    return x->step == STEP_STREAM && !x->request_sent && x->origin && !x->oops->full(x);
+    return x->step == STEP_STREAM && !x->request_sent && x->origin && !x->oops->full(x) && !(x->switched && exchange_ws_stalled(x));
 }
 
 void exchange_forget_replay(struct exchange *x)
@@ -79,29 +80,40 @@ void exchange_stream_start(struct exchange *x)
     exchange_request_flush(x);
 }
 
-/* False: the exchange is over. */
-static bool watch_body(struct exchange *x, struct str data)
+void exchange_inert(struct exchange *x, const struct placeholder *ph, const char *where)
 {
-    const char *in = x->tunnel ? "tunnel" : "body";
-    enum body_sight sight = body_watch_feed(&x->watch, data);
-    if (sight == BODY_CLEAN)
-        return true;
     struct arena a;
     arena_init(&a, 2048);
-    if (sight == BODY_REAL_VALUE) {
-        struct str s = arena_printf(&a, "Agent %s sent a live real value to %s in a %s; it was cut before that part left.", x->agent_name,
-                                    x->host.name, in);
-        record_finding(x, "exfiltration", "critical", 100, NULL, in, s);
-        arena_done(&a);
-        exchange_end(x, END_EXFILTRATION, x->tunnel ? "a live real value in a tunnel" : "a live real value in the body");
-        return false;
-    }
-    const struct placeholder *ph = placeholder_at(x->view->placeholders, x->watch.placeholder_id);
     struct str s = arena_printf(&a, "Agent %s sent the placeholder of %.*s to %s in a %s; it was forwarded as it is, inert.", x->agent_name,
-                                STR_ARG(ph->credential->name), x->host.name, in);
-    record_finding(x, "placeholder_elsewhere", "low", 20, ph, in, s);
+                                STR_ARG(ph->credential->name), x->host.name, where);
+    record_finding(x, "placeholder_elsewhere", "low", 20, ph, where, s);
     arena_done(&a);
-    return true;
+}
+
+bool exchange_watch(struct exchange *x, struct body_watch *watch, struct str data, const char *where)
+{
+    enum body_sight sight = body_watch_feed(watch, data);
+    if (sight == BODY_CLEAN)
+        return true;
+    if (sight == BODY_PLACEHOLDER) {
+        exchange_inert(x, placeholder_at(x->view->placeholders, watch->placeholder_id), where);
+        return true;
+    }
+    struct arena a;
+    arena_init(&a, 2048);
+    struct str s = arena_printf(&a, "Agent %s sent a live real value to %s in a %s; it was cut before that part left.", x->agent_name,
+                                x->host.name, where);
+    record_finding(x, "exfiltration", "critical", 100, NULL, where, s);
+    arena_done(&a);
+    char why[64];
+    snprintf(why, sizeof why, "a live real value in %s %s", x->req.body != H1_BODY_NONE && !x->tunnel ? "the" : "a", where);
+    exchange_end(x, END_EXFILTRATION, why);
+    return false;
+}
+
+static bool watch_body(struct exchange *x, struct str data)
+{
+    return exchange_watch(x, &x->watch, data, x->tunnel ? "tunnel" : "body");
 }
 
 void exchange_request_body(struct exchange *x, struct str data)
@@ -109,6 +121,12 @@ void exchange_request_body(struct exchange *x, struct str data)
     if (x->step != STEP_STREAM || x->request_sent || !data.n)
         return;
     x->bytes_in += data.n;
+    if (x->switched) {
+        exchange_ws_from_client(x, data);
+        if (x->step == STEP_STREAM)
+            exchange_touch(x);
+        return;
+    }
     uint64_t most = x->view->limits->body_bytes;
     if (x->tunnel)
         exchange_tunnel_renew(x);
@@ -127,6 +145,10 @@ void exchange_request_end(struct exchange *x, const struct field *trailers, size
 {
     if (x->step != STEP_STREAM || x->request_sent)
         return;
+    if (x->switched) {
+        exchange_ws_client_end(x);
+        return;
+    }
     struct field pass[64] __attribute__((uninitialized)); /* 2 KiB, of which k are set */
     size_t k = 0;
     for (size_t i = 0; i < n && k < sizeof pass / sizeof *pass; i++)
@@ -149,10 +171,16 @@ void exchange_request_flush(struct exchange *x)
 {
     if (x->step != STEP_STREAM || !x->origin)
         return;
-    bool was_full = x->oops->full(x);
+    bool waited = x->oops->full(x);
+    if (x->switched) {
+        waited |= exchange_ws_stalled(x);
+        exchange_ws_origin_room(x);
+        if (x->step != STEP_STREAM || !x->origin)
+            return;
+    }
     x->oops->flush(x);
     /* Where the kernel took all at once, nobody else will say that there is room again. */
-    if (was_full && exchange_takes_body(x))
+    if (waited && exchange_takes_body(x))
         x->cops->more(x->client, x);
     else if (x->step == STEP_STREAM && x->origin && x->oops->full(x))
         exchange_touch(x);
@@ -172,7 +200,7 @@ void exchange_origin_room(struct exchange *x)
 
 /* --- the answer --- */
 
-static void refresh_scrub(struct exchange *x)
+void exchange_refresh_scrub(struct exchange *x)
 {
     uint64_t now = lease_client_generation(x->w->leases);
     if (!x->covered || (x->scrubbing && now == x->scrub_generation))
@@ -233,6 +261,8 @@ static struct field answer_fields[H1_FIELDS_MAX]; /* scratch: one thread, used w
 
 static bool interim(struct exchange *x, const struct h1_head *h)
 {
+    if (h->status == 101 && x->ws)
+        return exchange_ws_open(x, h);
     if (h->status == 101 || ++x->interims > x->view->limits->interim_responses) {
         exchange_end(x, END_ORIGIN_PROTOCOL, h->status == 101 ? "a switch of protocols nobody asked for" : "too many 1xx answers");
         return false;
@@ -286,7 +316,7 @@ void exchange_reflected(struct exchange *x)
 
 ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, struct str in_hand)
 {
-    refresh_scrub(x);
+    exchange_refresh_scrub(x);
     if (h->status < 200)
         return interim(x, h) ? 0 : -1;
     exchange_forget_replay(x);
@@ -378,8 +408,10 @@ bool exchange_answer_body(struct exchange *x, struct str data)
 {
     if (x->step != STEP_STREAM)
         return false;
-    refresh_scrub(x);
+    exchange_refresh_scrub(x);
     exchange_touch(x);
+    if (x->switched)
+        return exchange_ws_from_origin(x, data);
     if (!x->scrubbing)
         return give_body(x, data);
     if (x->coded) { /* begun when no value was live */
@@ -424,6 +456,10 @@ void exchange_answer_end(struct exchange *x, const struct field *trailers, size_
 {
     if (x->step != STEP_STREAM)
         return;
+    if (x->switched) {
+        exchange_ws_origin_end(x);
+        return;
+    }
     struct buf *scratch = &x->w->scratch;
     buf_reset(scratch);
     if (x->scrubbing) {
@@ -453,17 +489,22 @@ void exchange_answer_flush(struct exchange *x)
 {
     if (x->step == STEP_STREAM)
         x->cops->flush(x->client, x);
+    if (x->step == STEP_STREAM && x->switched)
+        exchange_ws_flushed(x);
 }
 
 bool exchange_client_full(const struct exchange *x)
 {
-    return x->cops->full(x->client, x);
+    return x->cops->full(x->client, x) || (x->switched && exchange_ws_unread(x));
 }
 
 void exchange_client_room(struct exchange *x)
 {
     if (x->step == STEP_STREAM && x->origin) {
         exchange_touch(x);
-        x->oops->more(x);
+        if (x->switched)
+            exchange_ws_client_room(x);
+        else
+            x->oops->more(x);
     }
 }

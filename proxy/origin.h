@@ -40,6 +40,8 @@ struct origin {
     /* this exchange */
     bool chunked;       /* our body goes chunked */
     bool sent_all;
+    bool switched;      /* to a WebSocket: bytes both ways, and each side ends for itself */
+    bool shut;          /* ... ours has */
     bool in_body;       /* the answer's final head was read */
     bool got_byte;      /* of an answer */
     bool keep_alive;

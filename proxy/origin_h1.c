@@ -17,7 +17,7 @@ enum { READ_BYTES = WORKER_BLOCK - 8, OUT_HIGH = 128 * 1024, READS_PER_ROUND = 4
 void origin_h1_begin(struct origin *o)
 {
     struct exchange *x = o->x;
-    o->in_body = o->got_byte = o->sent_all = o->interrupted = false;
+    o->in_body = o->got_byte = o->sent_all = o->interrupted = o->switched = o->shut = false;
     o->keep_alive = true;
     o->head_from = 0;
     o->in.wipe = x->covered; /* what comes back may hold a real value: here, and in OpenSSL's buffers until it is read */
@@ -82,8 +82,10 @@ static void send_end(struct exchange *x, const struct field *trailers, size_t n)
 static void flush(struct exchange *x)
 {
     struct origin *o = x->origin;
-    if (o->state == ORIGIN_BUSY)
-        origin_write(o);
+    if (o->state != ORIGIN_BUSY || !origin_write(o) || !o->switched || !o->sent_all || o->shut || stream_waiting(&o->stream))
+        return;
+    o->shut = true;
+    stream_shutdown(&o->stream);
 }
 
 static bool full(const struct exchange *x)
@@ -129,6 +131,12 @@ static bool parse_head(struct origin *o)
         o->keep_alive &= h.keep_alive && h.body != H1_BODY_UNTIL_CLOSE;
         h1_body_in_init(&o->body, &h, lim->chunk_ext_bytes, lim->trailer_bytes);
         o->in_body = true;
+    }
+    if (h.status == 101) { /* if the exchange takes it: what follows is what was asked for */
+        const struct h1_head until_close = { .body = H1_BODY_UNTIL_CLOSE };
+        h1_body_in_init(&o->body, &until_close, 0, 0);
+        o->keep_alive = o->sent_all = false;
+        o->in_body = o->switched = true;
     }
     struct str rest = str_from(bytes, h.bytes);
     ptrdiff_t used = exchange_answer_head(x, &h, rest);
@@ -195,7 +203,7 @@ static bool parse_body(struct origin *o)
     struct str data = STR_NONE;
     struct h1_fault fault = { 0 };
     /* With nothing left in `in` this may be the end of the answer, which needs no room and of which nothing more would tell us. */
-    if (buf_size(&o->in) && exchange_client_full(x)) {
+    if ((buf_size(&o->in) || o->switched) && exchange_client_full(x)) {
         o->interrupted = true;
         return false;
     }

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "proxy/agent_table.h"
+#include "proxy/exchange_ws.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,6 +175,19 @@ static void put_credentials(struct exchange *x, struct event *e)
         event_add(e, FIELD_CREDENTIALS, x->plan.wanted[i]->name);
 }
 
+/* Those that were first swapped after the open. */
+static void put_message_credentials(struct exchange *x, struct event *e)
+{
+    const struct credential *c;
+    for (size_t i = 0; (c = exchange_ws_credential(x, i)); i++) {
+        bool listed = false;
+        for (size_t k = 0; k < x->plan.nwanted; k++)
+            listed |= x->plan.wanted[k] == c;
+        if (!listed)
+            event_add(e, FIELD_CREDENTIALS, c->name);
+    }
+}
+
 int record_open(struct exchange *x)
 {
     event_init(&ev, EVENT_OPEN);
@@ -240,6 +254,7 @@ void record_close(struct exchange *x)
         put_shared(x, &ev);
         put_credentials(x, &ev);
     }
+    put_message_credentials(x, &ev);
     if (x->req.method.n || x->socks) /* else its first line could not be read */
         put_known(&ev, FIELD_HTTP_VERSION, str_c(x->req.version));
     event_put_str(&ev, FIELD_VERDICT, str_c(verdict));

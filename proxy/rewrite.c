@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proxy/rewrite.h"
 
+#include "proxy/exchange_ws.h"
+
 #include "proxy/h1_scan.h"
 
 /* --- requests --- */
@@ -43,7 +45,7 @@ const char *rewrite_request_check(const struct exchange *x, enum end *ret_end)
             return "a header that names another path, where a rule or credential limits paths";
         case H1_UPGRADE:
             /* h2c is taken off (RFC 9113 obsoletes it); any other protocol would run past every check. */
-            if (!r->upgrade || str_eq_nocase(r->fields[i].f.value, STR("h2c")))
+            if (!r->upgrade || r->websocket || str_eq_nocase(r->fields[i].f.value, STR("h2c")))
                 break;
             *ret_end = END_UPGRADE_DENIED;
             return "an upgrade to another protocol";
@@ -120,10 +122,33 @@ static enum fate field_fate(const struct exchange *x, size_t i, bool connection)
     return swap_touches(&x->plan, i) ? FATE_SWAP : FATE_PASS;
 }
 
+/* Of a WebSocket's handshake: what belongs to one connection is written anew, extensions that we cannot read are left out. True: that was
+ * it. */
+static bool put_handshake_field(const struct h1_field *f, struct buf *out)
+{
+    if (f->id == H1_UPGRADE || (f->id == H1_CONNECTION && h1_list_has(f->f.value, STR("upgrade")))) {
+        h1_put_field(out, f->f.name, f->id == H1_UPGRADE ? STR("websocket") : STR("Upgrade"));
+        return true;
+    }
+    if (!ws_is_extensions(f->f.name))
+        return false;
+    struct buf list;
+    buf_init(&list, 512 * 1024);
+    ws_extensions_put(f->f.value, &list);
+    if (buf_size(&list))
+        h1_put_field(out, f->f.name, buf_str(&list));
+    out->failed |= list.failed;
+    buf_done(&list);
+    return true;
+}
+
 /* One field; END_OK or why it cannot be written. */
 static enum end put_request_field(struct exchange *x, size_t i, bool connection, struct buf *out)
 {
     const struct h1_field *f = &x->req.fields[i];
+    if (x->req.websocket && (f->id == H1_UPGRADE || f->id == H1_CONNECTION || f->id == H1_OTHER) &&
+        put_handshake_field(f, out))
+        return END_OK;
     enum fate fate = field_fate(x, i, connection);
     if (fate == FATE_DROP)
         return END_OK;
@@ -172,6 +197,8 @@ enum end rewrite_request_h1(struct exchange *x, struct buf *out)
         put_framing(x, out, STR_NONE);
     if (x->covered && !encoding)
         buf_put(out, STR("Accept-Encoding: identity\r\n"));
+    if (x->ws)
+        ws_request_put(r->websocket, exchange_ws_handshake(x), out);
     buf_put(out, STR("\r\n"));
     return out->failed ? END_HEAD_TOO_LARGE : END_OK;
 }

@@ -7,6 +7,7 @@
 #include "proxy/agent_table.h"
 #include "proxy/client.h"
 #include "proxy/core.h"
+#include "proxy/exchange_ws.h"
 #include "proxy/pool.h"
 #include "proxy/record.h"
 
@@ -127,11 +128,11 @@ static void on_revoked(void *ctx, const struct lease *lease)
     struct worker *w = ctx;
     for (struct exchange *x = w->exchanges, *next; x; x = next) {
         next = x->next;
+        bool uses = exchange_ws_uses(x, lease->id);
         for (size_t i = 0; i < x->plan.nwanted; i++)
-            if (x->leases[i] && !strcmp(x->leases[i]->id, lease->id)) {
-                exchange_stop(x, END_REVOKED, "the credential was revoked");
-                break;
-            }
+            uses |= x->leases[i] && !strcmp(x->leases[i]->id, lease->id);
+        if (uses)
+            exchange_stop(x, END_REVOKED, "the credential was revoked");
     }
 }
 

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mint/swap_text.h"
+
+#include "mint/form.h"
+
+#include <stdio.h>
+
+enum { OWN_MAX = 64 };
+
+static bool lists(const struct credential *c, enum slot_kind slot)
+{
+    for (size_t i = 0; i < c->nslots; i++)
+        if (c->slots[i].kind == slot)
+            return true;
+    return false;
+}
+
+static bool in_scope(const struct policy *p, const struct credential *c, const struct ask *ask, enum slot_kind slot)
+{
+    return lists(c, slot) && policy_credential_scope(p, c, ask) == END_OK;
+}
+
+bool swap_text_wanted(const struct policy *p, const struct ask *ask, enum slot_kind slot)
+{
+    const struct credential *own[OWN_MAX];
+    size_t n = policy_credentials(p, ask->agent, ask->host, own, OWN_MAX);
+    if (n > OWN_MAX) /* more than we look at: text is read in any case */
+        return true;
+    for (size_t i = 0; i < n; i++)
+        if (in_scope(p, own[i], ask, slot))
+            return true;
+    return false;
+}
+
+static bool is_mine(const struct ask *ask, const struct placeholder *ph)
+{
+    return ph->agent == ask->agent || str_eq(ph->agent->name, ask->agent->name);
+}
+
+static bool is_word(char c)
+{
+    return ascii_alpha(c) || ascii_digit(c) || c == '_' || c == '-';
+}
+
+/* The letter of an escape like \n belongs to no word. */
+static bool is_escape(struct str text, size_t at)
+{
+    return at >= 2 && text.p[at - 2] == '\\' && memchr("nrtbf", text.p[at - 1], 5);
+}
+
+static bool is_whole(struct str text, size_t at, size_t n)
+{
+    return (at == 0 || !is_word(text.p[at - 1]) || is_escape(text, at)) && (at + n == text.n || !is_word(text.p[at + n]));
+}
+
+/* Index of the credential among those wanted; SWAP_MAX: no room. */
+static size_t want(struct swap_plan *plan, const struct credential *c)
+{
+    for (size_t i = 0; i < plan->nwanted; i++)
+        if (plan->wanted[i] == c)
+            return i;
+    if (plan->nwanted == SWAP_MAX)
+        return SWAP_MAX;
+    plan->wanted[plan->nwanted] = c;
+    return plan->nwanted++;
+}
+
+static bool item_add(struct swap_plan *plan, const struct placeholder *ph, enum slot_kind slot, struct str text, size_t at, size_t n)
+{
+    size_t i = want(plan, ph->credential);
+    unsigned used = 0;
+    if (i == SWAP_MAX || plan->n == SWAP_MAX || !is_whole(text, at, n))
+        return false;
+    for (size_t k = 0; k < plan->n; k++)
+        used += plan->items[k].lease == i;
+    if (used >= ph->credential->max_occurrences)
+        return false;
+    plan->items[plan->n++] = (struct swap_item) { .ph = ph, .slot = slot, .at = at, .n = n, .lease = (unsigned)i };
+    return true;
+}
+
+enum end swap_text_plan(const struct placeholder_table *t, const struct policy *p, const struct ask *ask, enum slot_kind slot,
+                        struct str text, struct swap_plan *ret, struct swap_fault *fault, const struct placeholder **ret_inert)
+{
+    struct placeholder_hit h;
+    enum end end = END_OK;
+    ret->n = ret->nwanted = 0;
+    *fault = (struct swap_fault) { 0 };
+    *ret_inert = NULL;
+    /* To the end, so that a grave fault is not hidden behind a light one. */
+    for (size_t from = 0; placeholder_scan(t, text, from, &h); from = h.at + h.n) {
+        bool unknown = !h.ph || !is_mine(ask, h.ph);
+        if (h.ph && unknown) /* another agent's costs the same time as one that is merely not live */
+            (void)placeholder_is_ours(t, str_sub(text, h.at, h.n));
+        if (!unknown && !in_scope(p, h.ph->credential, ask, slot)) {
+            *ret_inert = h.ph;
+            continue;
+        }
+        if (!unknown && item_add(ret, h.ph, slot, text, h.at, h.n))
+            continue;
+        if (end == END_UNKNOWN_PLACEHOLDER || (end != END_OK && !unknown))
+            continue;
+        end = unknown ? END_UNKNOWN_PLACEHOLDER : END_PLACEHOLDER_WRONG_SLOT;
+        *fault = (struct swap_fault) { .ph = h.ph, .finding = "placeholder_elsewhere", .severity = "high" };
+        snprintf(fault->where, sizeof fault->where, "a websocket message");
+    }
+    if (end != END_OK)
+        ret->n = ret->nwanted = 0;
+    return end;
+}
+
+/* UTF-8 without controls: what may stand in a text and be told apart from what is around it. Only ASCII, as values are. */
+static bool text_ok(struct str v)
+{
+    for (size_t i = 0; i < v.n; i++) {
+        unsigned char c = (unsigned char)v.p[i];
+        if (c < 0x20 || c >= 0x7f)
+            return false;
+    }
+    return v.n > 0;
+}
+
+static bool is_json(struct str text)
+{
+    size_t i = 0;
+    while (i < text.n && (text.p[i] == ' ' || text.p[i] == '\t' || text.p[i] == '\r' || text.p[i] == '\n'))
+        i++;
+    return i < text.n && (text.p[i] == '{' || text.p[i] == '[' || text.p[i] == '"');
+}
+
+enum end swap_text_put(const struct swap_plan *plan, struct str text, struct lease *const *leases, struct buf *out)
+{
+    size_t done = 0;
+    bool json = is_json(text);
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct swap_item *it = &plan->items[i];
+        struct lease *l = leases[it->lease];
+        struct str v = l ? secret_reveal(l->value) : STR_NONE;
+        if (!text_ok(v) || it->at < done || it->at + it->n > text.n)
+            return END_CREDENTIAL_UNAVAILABLE;
+        buf_put(out, str_sub(text, done, it->at - done));
+        if (json)
+            form_put(FORM_JSON, v, out);
+        else
+            buf_put(out, v);
+        done = it->at + it->n;
+    }
+    buf_put(out, str_from(text, done));
+    return out->failed ? END_CREDENTIAL_UNAVAILABLE : END_OK;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * exchange_ws: an exchange whose request asks for a WebSocket, however its client asked (req.websocket). Until the host answers 101 it
+ * is an exchange like any other; from then on its two bodies are frames, read strictly in both directions.
+ *
+ * From the client: text, and what was compressed, is inflated and watched like any body: a placeholder is inert, a live real value cuts.
+ * Frames go on as they came, while they come. Only where a credential has the slot `websocket` for this request is each text message put
+ * together (up to limits.ws_message_bytes), swapped, and sent as one frame under a fresh mask; input waits while a lease is asked for.
+ * A value never enters a compressor: what was swapped goes in stored blocks.
+ *
+ * From the host: frames go on as they came once they are found right. Where some credential of the agent covers the host, what messages
+ * say is inflated and scrubbed, across the borders of fragments, and goes on without compression in frames of our own.
+ *
+ * What ends it for a reason of ours is told the client in a close frame, where it stands between two frames. */
+#ifndef PROXY_EXCHANGE_WS_H
+#define PROXY_EXCHANGE_WS_H
+
+#include "proxy/exchange.h"
+#include "proxy/ws_frame.h"
+
+/* The request asks for one: is that done properly? NULL, and x->ws is there; or why not, with the refusal. */
+const char *exchange_ws_check(struct exchange *x, enum end *ret_end);
+/* Nothing calls back any more. */
+void exchange_ws_cancel(struct exchange *x);
+void exchange_ws_free(struct exchange *x);
+/* What the request's head needs of it. */
+const struct ws_handshake *exchange_ws_handshake(const struct exchange *x);
+
+/* The host answered 101. False: the exchange is over. */
+bool exchange_ws_open(struct exchange *x, const struct h1_head *h);
+
+/* --- from then on (x->switched) --- */
+/* Bytes of the client, all of them taken. */
+void exchange_ws_from_client(struct exchange *x, struct str data);
+/* The client ended its side. */
+void exchange_ws_client_end(struct exchange *x);
+/* Is there something that must go to the host, or be looked at, before more of the client is taken? */
+bool exchange_ws_stalled(const struct exchange *x);
+/* The host has room. */
+void exchange_ws_origin_room(struct exchange *x);
+/* Bytes of the host, all of them taken. False: the exchange is over. */
+bool exchange_ws_from_origin(struct exchange *x, struct str data);
+/* Is some of that still to be read? Then nothing more of the host is taken. */
+bool exchange_ws_unread(const struct exchange *x);
+/* What was gathered for the client was sent: where the kernel took all at once, nobody else will say that there is room again. */
+void exchange_ws_flushed(struct exchange *x);
+/* The client has room: goes on with what is unread. */
+void exchange_ws_client_room(struct exchange *x);
+/* The host ended its side, properly. */
+void exchange_ws_origin_end(struct exchange *x);
+/* How long nothing may move. */
+uint64_t exchange_ws_idle_ms(const struct exchange *x);
+/* Both ends (or the host) said close: what is left is to close connections. */
+bool exchange_ws_closed(const struct exchange *x);
+bool exchange_ws_host_closed(const struct exchange *x);
+/* It ends otherwise than by the host's end: tells the client where frames allow it. True: it was told, and is let go in peace. */
+bool exchange_ws_goodbye(struct exchange *x, enum end end);
+/* Does a message that it swapped hold the value of this lease? */
+bool exchange_ws_uses(const struct exchange *x, const char *lease_id);
+/* Credentials that it swapped in messages, for the log. */
+const struct credential *exchange_ws_credential(const struct exchange *x, size_t i);
+
+/* --- only for exchange_ws*.c --- */
+struct ws {
+    struct exchange *x;
+    struct ws_handshake hs;
+    unsigned close_code; /* that a fault asks for; 0: by how it ends */
+
+    /* from the client */
+    struct ws_in up;
+    bool slot;    /* text is put together and swapped */
+    bool whole;   /* this message is put together */
+    bool feeding; /* on the stack */
+    struct ws_inflate *inflate;
+    struct ws_deflate *deflate;
+    uint32_t utf8;
+    uint64_t size; /* of the message, inflated */
+    uint64_t known_generation;
+    struct body_watch texts; /* what is put together is watched for values only: its placeholders are judged by the swap */
+    struct buf message;
+    uint64_t held;   /* of worker.ws_held */
+    struct buf rest; /* came while something had to wait */
+    struct buf made; /* wiped: the payload of a frame whose head was sent */
+    unsigned char made_mask[WS_MASK];
+    size_t made_at;
+    /* its swaps */
+    struct swap_plan plan;
+    struct lease *leases[SWAP_MAX];
+    struct lease_wait *waits[SWAP_MAX];
+    struct lease_slot slots[SWAP_MAX];
+    size_t leases_missing;
+    bool lease_retried;
+    const struct credential *used[SWAP_MAX]; /* in any message */
+    struct lease *used_leases[SWAP_MAX];
+    size_t nused;
+
+    /* from the host */
+    struct ws_in down;
+    bool reads; /* what messages say is inflated and scrubbed */
+    struct ws_inflate *down_inflate;
+    uint32_t down_utf8;
+    uint64_t down_size;
+    bool begun;        /* a frame of this message went to the client */
+    struct buf gather; /* wiped: scrubbed, not yet in a frame */
+    struct buf unread; /* wiped */
+    struct task resume;
+};
+bool exchange_ws_swap_init(struct exchange *x);
+void exchange_ws_swap_done(struct exchange *x);
+/* The client sent what ends the connection. */
+void exchange_ws_fault(struct exchange *x, const struct ws_fault *fault);
+/* A step that could not be told by ws_fault. */
+static inline struct ws_fault ws_fault_of(unsigned code, const char *why)
+{
+    return (struct ws_fault) { .why = why, .code = code };
+}
+
+#endif
