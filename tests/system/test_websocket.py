@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """WebSocket through the proxy: the handshake, frames of every kind both ways, the swap in text messages, the scrubber, and every end.
-Frames are written by hand on both sides; a client that the tests did not write is in test_clients."""
+Frames are written by hand on both sides, but for the last test."""
 import base64
 import hashlib
 import json
 import os
-import re
 import struct
+import subprocess
 import threading
 import time
 import zlib
 
-from lab import Closed, Lab, main, read_head, read_response, sanitized, wait_for
+from lab import Lab, Skip, main, read_head, read_response, sanitized, wait_for
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -21,13 +21,13 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 def make_lab():
     lab = Lab(
-        hosts={"ws.test": "127.0.0.2", "other.test": "127.0.0.2"},
-        rules="""  - {name: ws, hosts: [ws.test], ports: [PORT], action: allow}
+        hosts={"ws.test": "127.0.0.2", "peer.test": "127.0.0.6"},
+        rules="""  - {name: ws, hosts: [ws.test, peer.test], ports: [PORT], action: allow}
   - {name: ws-plain, hosts: [ws.test], ports: [PLAINPORT], schemes: [http], action: allow}
 """,
         credentials="""  - name: gateway
     agents: [coder]
-    hosts: [ws.test]
+    hosts: [ws.test, peer.test]
     ports: [PORT]
     slots: [websocket, "header:authorization"]
     placeholder: PLACEHOLDER2
@@ -793,6 +793,56 @@ def test_real_values_do_not_come_back(lab):
     e = lab.event(lambda e: e["host"] == "ws.test" and e["status"] == 101, after=at)
     assert "credential_reflected" in e["findings"], e
     assert e["scrubbed"] >= 8, e
+
+
+# ---------------------------------------------------------------- an implementation that is not ours
+
+PEERS = """
+import asyncio, json, socket, ssl, sys, websockets
+name, addr, port, proxy, ca, cert, key, token, compression = sys.argv[1:]
+
+async def main():
+    seen = []
+
+    async def echo(ws, path=None):
+        async for m in ws:
+            seen.append(m if isinstance(m, str) else len(m))
+            await ws.send(m)
+
+    sctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    sctx.load_cert_chain(cert, key)
+    compression_ = "deflate" if compression == "deflate" else None
+    async with websockets.serve(echo, addr, int(port), ssl=sctx, compression=compression_):
+        sock = socket.create_connection(("127.0.0.1", int(proxy)))
+        sock.sendall(f"CONNECT {name}:{port} HTTP/1.1\\r\\nHost: {name}:{port}\\r\\n\\r\\n".encode())
+        got = b""
+        while not got.endswith(b"\\r\\n\\r\\n"):
+            got += sock.recv(1)
+        sock.setblocking(False)
+        sent, back = ["hello", token, "x" * 300000, b"binary" * 5000, json.dumps({"t": token}), "hello"], []
+        async with websockets.connect(f"wss://{name}:{port}/ws", sock=sock, ssl=ssl.create_default_context(cafile=ca), server_hostname=name,
+                                      compression=compression_) as ws:
+            for m in sent:
+                await ws.send(m)
+                back.append(await ws.recv())
+            await (await ws.ping())
+            extensions = [e.name for e in ws.extensions]
+        print(json.dumps({"same": back == sent, "extensions": extensions, "code": ws.close_code, "seen": [m for m in seen if m != "x" * 300000]}))
+
+asyncio.run(main())
+"""
+
+
+def test_python_websockets(lab):
+    if subprocess.run(["/usr/bin/python3", "-c", "import websockets"], capture_output=True).returncode:
+        raise Skip("python3-websockets is not installed")
+    for compression in ("none", "deflate"):
+        r = subprocess.run(["/usr/bin/python3", "-c", PEERS, "peer.test", "127.0.0.6", str(lab.tls_port), str(lab.port), lab.path("outgate-ca.pem"),
+                            lab.path("origin.pem"), lab.path("origin.key"), lab.placeholder2, compression], capture_output=True, timeout=30, text=True)
+        assert r.returncode == 0, r.stderr[-600:]
+        got = json.loads(r.stdout)
+        assert got["same"] and got["code"] == 1000 and got["extensions"] == (["permessage-deflate"] if compression == "deflate" else []), got
+        assert got["seen"] == ["hello", lab.real2, 30000, json.dumps({"t": lab.real2}), "hello"], got["seen"]
 
 
 if __name__ == "__main__":
