@@ -54,6 +54,8 @@ struct worker {
     struct client *clients;     /* all, linked */
     struct exchange *exchanges; /* all that run, linked */
     struct exchange *unsynced;  /* wait for the log under sync: always */
+    struct exchange *leaders, *woken; /* dial_share: dial for others too; waited for one that is done */
+    struct task wake;
     struct watch synced;
     struct corpse *dead;
     struct task burial;

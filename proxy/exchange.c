@@ -422,7 +422,7 @@ static bool hold_descriptor(struct exchange *x)
 
 static void step_dial(struct exchange *x)
 {
-    if (x->dial || x->origin)
+    if (x->dial || x->origin || dial_share_waits(&x->share))
         return;
     if (!hold_descriptor(x)) {
         x->retry_after_s = 1;
@@ -432,6 +432,10 @@ static void step_dial(struct exchange *x)
     x->t_attempt = loop_now_ms(x->w->loop);
     if (!x->no_pool && pool_take(x)) {
         exchange_go(x, STEP_RECORD);
+        return;
+    }
+    if (dial_share_wait(x)) {
+        exchange_wait(x, connect_ms(x) + x->view->limits->handshake_timeout + 2000);
         return;
     }
     struct dial_request r = {
@@ -506,6 +510,8 @@ void exchange_go(struct exchange *x, enum step step)
 {
     MUST(step > x->step || x->attempt_again);
     x->attempt_again = false;
+    if (x->step == STEP_DIAL)
+        dial_share_over(x);
     x->step = step;
     timer_clear(&x->deadline);
 }

@@ -18,6 +18,7 @@
 #include "mint/swap.h"
 #include "proxy/body_watch.h"
 #include "proxy/core.h"
+#include "proxy/dial_share.h"
 #include "proxy/grpc_frames.h"
 #include "proxy/h1_body.h"
 #include "proxy/ws_handshake.h"
@@ -157,6 +158,7 @@ struct exchange {
     struct origin *origin;
     struct origin_stream *origin_stream; /* which of its origin's, where the codec has several at a time */
     struct dial_wait *dial;
+    struct dial_share share; /* whom it waits for in its place, or who waits for it */
     struct agent_state *holder; /* whose descriptors count its origin's; NULL: it has not got so far, or its origin's connection keeps that */
     bool http11_only;           /* the origin asked for that */
     bool origin_retried, version_retried, no_pool, attempt_again;

@@ -23,6 +23,7 @@ static void cancel_waits(struct exchange *x)
 {
     timer_clear(&x->deadline);
     dial_cancel(&x->dial);
+    dial_share_over(x);
     lease_cancel(&x->live_wait);
     for (size_t i = 0; i < x->plan.nwanted; i++)
         lease_cancel(&x->waits[i]);

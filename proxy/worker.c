@@ -7,6 +7,7 @@
 #include "proxy/agent_table.h"
 #include "proxy/client.h"
 #include "proxy/core.h"
+#include "proxy/dial_share.h"
 #include "proxy/exchange_ws.h"
 #include "proxy/pool.h"
 #include "proxy/record.h"
@@ -153,6 +154,7 @@ struct worker *worker_new(struct loop *l, const struct worker_options *o, const 
     w->burial.cb = on_burial;
     w->sweep.cb = on_sweep;
     w->rest.cb = on_rest;
+    dial_share_init(w);
     buf_init(&w->scratch, 4 * 1024 * 1024);
     w->scratch.wipe = true;
     w->synced = (struct watch) { .fd = sink_done_fd(o->sink), .events = EPOLLIN, .cb = on_synced };
@@ -190,6 +192,7 @@ void worker_free(struct worker **wp)
         client_close(w->clients, "draining", END_UNSET, "the proxy ended");
     if (w->pool)
         pool_free(&w->pool);
+    dial_share_done(w);
     task_cancel(&w->burial);
     on_burial(&w->burial);
     if (w->agents)

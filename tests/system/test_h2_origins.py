@@ -320,6 +320,28 @@ def test_a_hundred_at_a_time_on_one_connection(lab):
     assert len(lab.open.conns) == 1, f"{len(lab.open.conns)} connections"
 
 
+def test_a_burst_waits_for_one_connection(lab):
+    """Fifty streams of a client and no connection yet: one is dialled. The controls: an origin that has HTTP/1.1 alone, and none at all."""
+    for alpn in (("h2",), ("http/1.1",)):
+        O.speak(lab.open, alpn=alpn)
+        c = F.connect(lab, "a.wild.test")
+        asked = [c.request(path=f"/{i}") for i in range(50)]
+        assert [c.wait(n, timeout=30).status for n in asked] == [200] * 50
+        if alpn == ("h2",):
+            assert len(lab.open.conns) == 1, f"{len(lab.open.conns)} connections"
+        c.close()
+    c = F.connect(lab, "down.test")
+    asked = [c.request(path=f"/{i}") for i in range(50)]
+    assert [c.wait(n, timeout=30).code for n in asked] == ["origin_connect"] * 50
+    # whoever dials for others may go: they do without
+    O.speak(lab.open)
+    c = F.connect(lab, "a.wild.test")
+    first = c.request(path="/first")
+    asked = [c.request(path=f"/{i}") for i in range(10)]
+    c.send(F.rst(first))
+    assert [c.wait(n, timeout=30).status for n in asked] == [200] * 10
+
+
 def test_the_origin_says_how_many(lab):
     release = threading.Event()
 
