@@ -52,7 +52,7 @@ static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_n, 
             *out_n = 2;
             return SSL_TLSEXT_ERR_OK;
         }
-    return SSL_TLSEXT_ERR_NOACK;
+    return SSL_TLSEXT_ERR_ALERT_FATAL; /* it has nothing else: then a client of HTTP/1.1 is carried over HTTP/2 */
 }
 
 static void begin(void)
@@ -84,6 +84,22 @@ static struct actor *ask(unsigned flags)
     return c;
 }
 
+/* The connection that HTTP/2 was spoken on; before it one may have come that offered something else. */
+static struct actor *take_origin(void)
+{
+    for (int i = 0; i < 100; i++) {
+        struct actor *o = rig_take_origin(&rig);
+        for (int k = 0; o && k < 50 && buf_size(&o->got) < 24 && !o->ended && !o->cut; k++)
+            settle();
+        if (o && buf_size(&o->got) >= 24)
+            return o;
+        if (o)
+            actor_free(o);
+        settle();
+    }
+    return NULL;
+}
+
 /* Attempts that come behind the one that was played: nobody is there. */
 static void hang_up(void)
 {
@@ -109,12 +125,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     begin();
     unsigned flags = data[0];
-    struct actor *a = ask(flags), *b = NULL, *o = NULL;
-    for (int i = 0; i < 50 && !(o = rig_take_origin(&rig)); i++)
-        settle();
+    struct actor *a = ask(flags), *b = NULL, *o = take_origin();
     must(o, "nobody dialled");
-    for (int i = 0; i < 50 && buf_size(&o->got) < 24; i++)
-        settle();
     must(str_starts(buf_str(&o->got), STR("PRI * HTTP/2.0")), "the origin was not asked in HTTP/2");
     if (flags & TWO)
         b = ask(flags);
