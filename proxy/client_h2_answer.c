@@ -214,13 +214,13 @@ static void answer_cut(struct client *c, struct exchange *x)
     wake(s);
 }
 
+/* Written when this event is worked on, together with what other streams have by then: many answers, one system call. */
 static void flush(struct client *c, struct exchange *x)
 {
     (void)x;
-    if (c->h2->busy)
-        c->h2->want_output = true;
-    else
-        client_h2_output(c);
+    c->h2->want_output = true;
+    if (!c->h2->busy && c->state == CLIENT_H2)
+        loop_defer(c->w->loop, &c->resume);
 }
 
 static bool full(struct client *c, const struct exchange *x)

@@ -64,6 +64,7 @@ void origin_close(struct origin *o)
     timer_clear(&o->idle);
     watch_del(&o->watch);
     task_cancel(&o->resume);
+    task_cancel(&o->write);
     stream_close(&o->stream);
     worker_bury(o->w, &o->corpse, bury);
 }

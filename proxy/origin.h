@@ -26,6 +26,7 @@ struct origin {
     struct stream stream;
     struct watch watch;
     struct task resume; /* bytes are left that the socket will not announce */
+    struct task write;  /* HTTP/2: what the exchanges of this event wrote goes together */
     uint64_t active_ms; /* of the last event or write */
     bool rested;        /* its TLS buffers were given back since */
     enum origin_state state;

@@ -273,6 +273,19 @@ void origin_h2_write(struct origin *o)
         later(o); /* not on the stack of whoever wrote */
 }
 
+static void on_write(struct task *t)
+{
+    origin_h2_write((struct origin *)((char *)t - offsetof(struct origin, write)));
+}
+
+void origin_h2_write_soon(struct origin *o)
+{
+    if (o->h2->running || o->h2->lost || o->state == ORIGIN_DEAD)
+        return;
+    o->write.cb = on_write;
+    loop_defer(o->w->loop, &o->write);
+}
+
 /* --- in --- */
 
 /* How many bytes must be there to weigh the frame: its head, and of padded DATA how much is padding. */
@@ -485,6 +498,7 @@ void origin_h2_lost(struct origin *o, enum end end, const char *why)
     pool_drop(o->w->pool, o);
     watch_del(&o->watch);
     task_cancel(&o->resume);
+    task_cancel(&o->write);
     stream_close(&o->stream);
     for (struct origin_stream *s = h->streams; s;) {
         if (s->heard == HEARD_ALL && !s->fault) { /* the rest of it is here */

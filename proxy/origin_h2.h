@@ -95,6 +95,8 @@ void origin_h2_free(struct origin *o);
 int origin_h2_session(struct origin *o, bool covered);
 /* Writes what is to be written, at the end of the event that is being worked on if there is one. */
 void origin_h2_write(struct origin *o);
+/* Once this event is worked on, together with what others write by then: many requests, one system call. */
+void origin_h2_write_soon(struct origin *o);
 void origin_h2_queue(struct origin_stream *s);
 void origin_h2_unqueue(struct origin_stream *s);
 /* The stream is done with; its exchange is not told. */

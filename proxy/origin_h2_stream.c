@@ -161,9 +161,7 @@ static void flush(struct exchange *x)
     if (waiting(s) || s->ended)
         resume(s);
     s->waits = waiting(s) > 0;
-    origin_h2_write(s->o);
-    if (x->origin_stream == s)
-        s->waits = waiting(s) > 0;
+    origin_h2_write_soon(s->o);
 }
 
 static bool full(const struct exchange *x)
@@ -396,7 +394,7 @@ static void more(struct exchange *x)
         exchange_answer_flush(s->x);
     }
     if (s->x == x)
-        origin_h2_write(s->o); /* credit */
+        origin_h2_write_soon(s->o); /* credit */
 }
 
 /* Any stream may be refused unread: what was sent is kept until something of an answer comes. */
