@@ -433,6 +433,51 @@ def test_a_value_is_never_indexed(lab):
     assert not [k for k, v in peer.hpack.table if lab.real.encode() in v or b"of-the-agent" in v], peer.hpack.table
 
 
+def test_a_value_in_a_field_of_any_name_is_never_indexed():
+    with Lab(credentials="""  - {name: keyed, agents: [coder], hosts: [open.test], ports: [PORT], slots: ["header:x-service-key"],
+     placeholder: PLACEHOLDER2, source: {file: REAL2}}
+""", start=False) as lab:
+        lab.patched()
+        O.speak(lab.open)
+        for _ in range(2):
+            assert lab.get(headers=[("X-Service-Key", lab.placeholder2), ("X-Other-Key", "ordinary")]).status == 200
+        (peer,) = lab.open.peers
+        for s in peer.heads:
+            assert fields_of(s, "x-service-key") == [lab.real2] and s.how[b"x-service-key"] == "never", (s.fields, s.how)
+        assert peer.heads[1].how[b"x-other-key"] == "index"  # the control
+
+
+def test_through_a_parent_proxy():
+    def parent(conn, origin):
+        origin.requests.append(conn.until(b"\r\n\r\n"))
+        up = socket.create_connection((lab.hosts["open.test"], lab.tls_port))
+        conn.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        threading.Thread(target=pump, args=(up, conn.sock), daemon=True).start()
+        pump(conn.sock, up)
+
+    def pump(a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    with Lab(start=False) as lab:
+        proxy = L.Origin(lab, "127.0.0.8", lab.http_port, tls=False, handler=parent)
+        plain = lab.config()
+        lab.config = lambda: plain.replace("  allow_addresses: [127.0.0.0/8]\n",
+                                           f'  allow_addresses: [127.0.0.0/8]\n  parent_proxy: {{address: "127.0.0.8:{lab.http_port}"}}\n')
+        lab.start()
+        O.speak(lab.open)
+        for i in range(3):
+            m = lab.get(target=f"/{i}")
+            assert m.status == 200 and m.json()["fields"][3] == [":path", f"/{i}"], m
+        assert len(lab.open.peers) == 1, "all on one connection; another may have been tried with HTTP/1.1"
+        assert len(proxy.requests) <= 2 and all(r.startswith(b"CONNECT 127.0.0.3:") for r in proxy.requests), proxy.requests
+        proxy.close()
+
+
 def test_what_comes_back_is_scrubbed(lab):
     def serve(peer):
         for k in range(2):
