@@ -251,6 +251,7 @@ int client_h2_start(struct client *c)
     nghttp2_settings_entry settings[] = {
         { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)lim->h2_streams },
         { NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->head_bytes },
+        { NGHTTP2_SETTINGS_ENABLE_CONNECT_PROTOCOL, 1 }, /* WebSocket (RFC 8441) */
     };
     if (nghttp2_submit_settings(c->h2->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof *settings) ||
         nghttp2_session_set_local_window_size(c->h2->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW))

@@ -134,6 +134,10 @@ static void answer_head(struct client *c, struct exchange *x, const struct answe
     struct client_stream *s = x->client_stream;
     if (!s || s->closed)
         return;
+    if (a->switched) { /* RFC 8441 5: 200 says it, frames follow both ways */
+        submit(s, 200, a->fields, a->nfields, false, 0, true);
+        return;
+    }
     /* Without a body the head ends the stream: gRPC tells an answer of trailers alone by that. */
     submit(s, a->status, a->fields, a->nfields, a->has_length, a->length, !a->no_body && !(a->has_length && !a->length));
 }
@@ -246,6 +250,8 @@ static void more(struct client *c, struct exchange *x)
         return;
     c->h2->busy = true; /* the stream must outlive what its body sets off */
     h2_push_body(s);
+    if (s->x == x)
+        exchange_request_flush(x);
     if (!outer)
         return;
     c->h2->busy = false;

@@ -63,6 +63,18 @@ static struct exchange *make_exchange(struct client_stream *s, bool end, struct 
     return x;
 }
 
+/* Extended CONNECT (RFC 8441): what it asks for is a WebSocket, or refused. */
+static void ask_protocol(struct exchange *x, struct str protocol)
+{
+    x->req.upgrade = true;
+    x->req.method = STR("GET"); /* as rules judge it, and as the host is asked */
+    x->req.body = H1_BODY_NONE; /* of the request; frames follow when the host has agreed */
+    if (str_eq_nocase(protocol, STR("websocket")))
+        x->req.websocket = WEBSOCKET_CONNECT;
+    else
+        fault(x, END_UPGRADE_DENIED, "a CONNECT to another protocol than WebSocket");
+}
+
 void h2_request(struct client_stream *s, bool end)
 {
     struct client *c = s->c;
@@ -86,7 +98,7 @@ void h2_request(struct client_stream *s, bool end)
     if (q.scheme.p && !str_eq_nocase(q.scheme, c->scheme == SCHEME_HTTPS ? STR("https") : STR("http")))
         fault(x, END_BAD_REQUEST, "the :scheme is not the connection's");
     if (q.protocol.p)
-        fault(x, END_UPGRADE_DENIED, "a CONNECT to another protocol");
+        ask_protocol(x, q.protocol);
     check_authority(x, &q);
     exchange_start(x);
 }
