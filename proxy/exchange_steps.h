@@ -23,7 +23,7 @@ void exchange_touch(struct exchange *x);
 /* May its bytes go through unread, by x->view? END_OK with the verdict, or why not. */
 enum end exchange_tunnel_policy(struct exchange *x);
 bool exchange_tunnel_still_allowed(const struct exchange *x, const struct view *now);
-/* So much of ms as its rule or a drain has left for a tunnel: a request ends by itself, a tunnel could last for ever. */
+/* So much of ms as its rule or a drain has left for a tunnel or a WebSocket: a request ends by itself, those could last for ever. */
 uint64_t exchange_tunnel_lasts(const struct exchange *x, uint64_t ms);
 /* There is nothing left. */
 void exchange_tunnel_out_of_time(struct exchange *x);

@@ -29,12 +29,18 @@ bool exchange_tunnel_still_allowed(const struct exchange *x, const struct view *
     return ask.agent && policy_tunnels(now->policy, &ask, &v) && (x->tunnel == TUNNEL_TLS || v.rule->tls_none);
 }
 
+/* It could last for ever: a tunnel, or what was switched to. */
+static bool lasting(const struct exchange *x)
+{
+    return x->tunnel || x->switched;
+}
+
 uint64_t exchange_tunnel_lasts(const struct exchange *x, uint64_t ms)
 {
-    int64_t expires = x->tunnel && x->verdict.rule ? x->verdict.rule->expires_us : 0;
+    int64_t expires = lasting(x) && x->verdict.rule ? x->verdict.rule->expires_us : 0;
     int64_t left = expires ? expires - clock_wall_us() : INT64_MAX;
     uint64_t left_ms = left > 0 ? ((uint64_t)left + 999) / 1000 : 0, now_ms = loop_now_ms(x->w->loop), end_ms = x->w->tunnels_end_ms;
-    if (x->tunnel && x->w->draining && (end_ms <= now_ms || end_ms - now_ms < left_ms))
+    if (lasting(x) && x->w->draining && (end_ms <= now_ms || end_ms - now_ms < left_ms))
         left_ms = end_ms > now_ms ? end_ms - now_ms : 0;
     return left_ms < ms ? left_ms : ms;
 }
@@ -44,14 +50,14 @@ void exchange_tunnel_out_of_time(struct exchange *x)
     if (x->w->draining && loop_now_ms(x->w->loop) >= x->w->tunnels_end_ms)
         exchange_end(x, END_DRAINING, NULL);
     else
-        exchange_end(x, END_REVOKED, "the rule that let the tunnel through has expired");
+        exchange_end(x, END_REVOKED, "the rule that let it through has expired");
 }
 
 void exchange_tunnels_drain(struct worker *w, uint64_t ms)
 {
     w->tunnels_end_ms = loop_now_ms(w->loop) + ms - (ms / 4 < DRAIN_MARGIN_MS ? ms / 4 : DRAIN_MARGIN_MS);
     for (struct exchange *x = w->exchanges; x; x = x->next)
-        if (x->tunnel && x->step == STEP_STREAM)
+        if (lasting(x) && x->step == STEP_STREAM)
             exchange_touch(x);
 }
 

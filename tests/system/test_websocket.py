@@ -670,6 +670,18 @@ def test_a_reload_that_forbids_it(lab):
         assert read_message(other)[1] == b"y"
 
 
+def test_a_rule_that_expires_ends_it(lab):
+    lasts = 10 if sanitized() else 6
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + lasts))
+    with Lab(rules=f"  - {{name: brief, hosts: [open.test], ports: [PORT], action: allow, expires: {until}}}\n", start=False).patched() as brief:
+        brief.open.reset(echoes())
+        c = opened(brief)
+        c.send(frame("x"))  # control: it is open
+        assert read_message(c)[1] == b"x"
+        ended(c, 1008, "revoked")
+        assert "expired" in brief.event(lambda e: e["host"] == "open.test" and e["rule"] == "brief")["message"]
+
+
 # ---------------------------------------------------------------- permessage-deflate
 
 
