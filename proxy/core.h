@@ -29,7 +29,7 @@ struct corpse {
     void (*bury)(struct corpse *c);
 };
 
-enum { WORKER_SPARES = 16, WORKER_BLOCK = 64 * 1024, WORKER_REST_MS = 100 };
+enum { WORKER_SPARES = 16, WORKER_EXCHANGES = 32, WORKER_BLOCK = 64 * 1024, WORKER_REST_MS = 100 };
 
 struct worker {
     struct loop *loop;
@@ -67,6 +67,8 @@ struct worker {
     struct buf scratch;                    /* scratch of the scrubber and of small answers; wiped */
     char *spares[WORKER_SPARES];           /* empty blocks of WORKER_BLOCK bytes, for buffers between messages */
     unsigned nspares;
+    void *exchanges_free[WORKER_EXCHANGES]; /* memory of exchanges that are over, for those to come */
+    unsigned nexchanges_free;
     uint64_t h2_held;                      /* of request bodies, by client_h2.c */
     uint64_t replay_bytes;                 /* of request bodies kept by all exchanges (exchange.replay) */
     uint64_t ws_held;                      /* of WebSocket messages that are being put together */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BUCKETS = 4096 };
+enum { BUCKETS = 4096, LOOKS = 8 };
 
 struct pool {
     struct worker *w;
@@ -107,12 +107,22 @@ static bool speaks(const struct origin *o, bool h2)
     return o->h2 ? h2 && origin_h2_room(o) : !h2 || o->offered_h2;
 }
 
+/* The one used last, or one of the next few where that became idle in this very round, and would have to be asked whether it still is
+ * (spoke_already). */
 static struct origin *pool_find(struct pool *p, struct str key, uint64_t hash, bool h2)
 {
-    struct origin *o = p->buckets[hash % BUCKETS];
-    while (o && !(o->key_hash == hash && str_eq(str_of(o->key, o->key_n), key) && speaks(o, h2)))
-        o = o->key_next;
-    return o;
+    uint64_t round = loop_round(p->w->loop);
+    struct origin *first = NULL;
+    unsigned seen = 0;
+    for (struct origin *o = p->buckets[hash % BUCKETS]; o && seen < LOOKS; o = o->key_next) {
+        if (!(o->key_hash == hash && str_eq(str_of(o->key, o->key_n), key) && speaks(o, h2)))
+            continue;
+        if (o->idle_round != round || o->h2)
+            return o;
+        first = first ? first : o;
+        seen++;
+    }
+    return first;
 }
 
 /* Is there something to read, or has it ended? Of one that became idle in this very round the loop has not told us yet; and a request

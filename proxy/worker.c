@@ -210,6 +210,8 @@ void worker_free(struct worker **wp)
     buf_done(&w->scratch);
     while (w->nspares)
         free(w->spares[--w->nspares]);
+    while (w->nexchanges_free)
+        free(w->exchanges_free[--w->nexchanges_free]);
     free(w);
 }
 

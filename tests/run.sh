@@ -24,7 +24,7 @@ nghttp2-client shellcheck cppcheck"
 # For --full: valgrind, the clients of tests/system/real_clients.py, and what needs a newer Node than Debian's (looked for where npm is there).
 FULL_PACKAGES="valgrind wget gh golang-go cargo awscli skopeo chromium libnss3-tools default-jdk-headless python3-requests python3-httpx
 python3-aiohttp python3-h2 python3-grpcio python3-websockets python3-pip ruby libwww-perl"
-NPM_PACKAGES="undici@7 @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @google/gemini-cli@0.61.0"
+NPM_PACKAGES="undici@7 @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 @grpc/grpc-js@1.12.4 ws@8.18.0"
 FUZZ_BOX=70   # seconds for all fuzz targets together
 CHECK_BOX=120 # seconds for the static analysis
 

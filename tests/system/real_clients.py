@@ -20,6 +20,8 @@ import tarfile
 import zipfile
 
 import lab as L
+import test_h2_clients as H
+import test_websocket as W
 from lab import Lab, Origin, Skip, answer
 from test_clients import GitServer, Session, git_in, git_server, tool
 
@@ -529,6 +531,102 @@ def test_gemini():
     agent_end_to_end("gemini")
 
 
+# ---------------------------------------------------------------- what has no HTTP of its own shape
+
+
+GRPC_JS = """
+const grpc = require('@grpc/grpc-js'), fs = require('fs');
+const [target, ca, token] = process.argv.slice(1);
+const id = b => b, call = (name, out, back) => ({ path: '/t.T/' + name, requestStream: out, responseStream: back, requestSerialize: id,
+  requestDeserialize: id, responseSerialize: id, responseDeserialize: id });
+const T = grpc.makeGenericClientConstructor({ Echo: call('Echo', false, false), Many: call('Many', false, true), Chat: call('Chat', true, true),
+  Fails: call('Fails', false, false), Slow: call('Slow', false, false) }, 'T');
+const c = new T(target, grpc.credentials.createSsl(fs.readFileSync(ca)));
+const meta = new grpc.Metadata(); meta.set('authorization', 'Bearer ' + token);
+const unary = (name, body, options = {}) => new Promise((good, bad) => c[name](Buffer.from(body), meta, options, (e, r) => e ? bad(e) : good(r)));
+(async () => {
+  const big = 'x'.repeat(3000000);
+  if (String(await unary('Echo', big)) !== big) throw new Error('Echo');
+  const many = []; for await (const r of c.Many(Buffer.from(''), meta)) many.push(String(r));
+  if (many.join() !== '0,1,2,3,4') throw new Error('Many ' + many);
+  const chat = c.Chat(meta); let k = 0;
+  await new Promise((good, bad) => { chat.on('data', r => { if (String(r) !== 'm' + k) bad(new Error('Chat ' + r)); if (++k < 200) chat.write(Buffer.from('m' + k)); else chat.end(); });
+    chat.on('end', good); chat.on('error', bad); chat.write(Buffer.from('m0')); });
+  for (const [name, options] of [['Fails', {}], ['Slow', { deadline: Date.now() + 300 }]])
+    await unary(name, '', options).then(() => { throw new Error(name); }, e => console.log(e.code, e.details));
+  await new T(process.argv[4], grpc.credentials.createSsl(fs.readFileSync(ca))).Echo(Buffer.from(''), meta, e => { console.log(e.code, e.details); console.log('fine'); });
+})().catch(e => { console.error(e); process.exit(1); });
+"""
+
+
+def test_grpc_js():
+    """Unary, streams, an error, a deadline and a refusal, with HTTP/2 on both sides."""
+    if not os.path.isdir(os.path.join(NPM, "node_modules", "@grpc", "grpc-js")):
+        raise Skip("@grpc/grpc-js is not in the node_modules of OUTGATE_NPM")
+    with H.h2_origin_lab() as lab:
+        python, s, env = H.grpc_session(lab)
+        argv = [python, "-c", H.GRPC_SERVER, f"{lab.hosts['grpc.test']}:{lab.tls_port}", lab.path("origin.key"), lab.path("origin.pem")]
+        with H.server_of(lab, argv, "grpc.log") as said:
+            code, out, err = s.run(tool("node"), "-e", GRPC_JS, f"grpc.test:{lab.tls_port}", lab.path("outgate-ca.pem"), s.vars["GRPC_TOKEN"], f"open.test:{lab.tls_port}",
+                                   NODE_PATH=NPM + "/node_modules", **env)
+            assert code == 0 and "fine" in out, out + err[-900:]
+            told = out.splitlines()
+            assert told[0] == "5 no such thing" and told[1].startswith("4 ") and told[2].startswith("7 outgate: placeholder_"), told
+            wanted = hashlib.sha256(("Bearer " + lab.real2).encode()).hexdigest()
+            assert set(re.findall("^[0-9a-f]{64}$", said(), re.M)) == {wanted}, said()
+        assert not lab.leaks(s.said)
+
+
+NODE_WS = """
+const WebSocket = require('ws'), http = require('http'), tls = require('tls'), fs = require('fs');
+const [proxy, name, port, ca, token] = process.argv.slice(1), at = new URL(proxy);
+const ask = http.request({ host: at.hostname, port: at.port, method: 'CONNECT', path: name + ':' + port, headers: { host: name + ':' + port } });
+ask.on('connect', (r, socket) => {
+  const ws = new WebSocket('wss://' + name + ':' + port + '/ws', { headers: { authorization: 'Bearer ' + token },
+    createConnection: () => tls.connect({ socket, servername: name, ca: fs.readFileSync(ca), ALPNProtocols: ['http/1.1'] }) });
+  const sent = ['plain', JSON.stringify({ token }), 'y'.repeat(300000)]; let k = 0;
+  ws.on('open', () => ws.send(sent[0]));
+  ws.on('message', m => { if (String(m) !== sent[k]) throw new Error(k + ': ' + String(m).slice(0, 200)); if (++k < sent.length) ws.send(sent[k]); else ws.close(1000, 'bye'); });
+  ws.on('close', (code, why) => { console.log(code, String(why), ws.extensions); console.log('fine'); });
+});
+ask.end();
+"""
+
+
+def test_node_ws():
+    """With what it offers by itself (permessage-deflate), and the swap in a message."""
+    if not os.path.isdir(os.path.join(NPM, "node_modules", "ws")):
+        raise Skip("ws is not in the node_modules of OUTGATE_NPM")
+    for extra in ("", W.PMD_ON):
+        with W.make_lab() as lab:
+            def origin(conn, o):
+                W.switch(conn, o, extra)
+                z, back = W.zlib.decompressobj(wbits=-15), W.zlib.compressobj(wbits=-15)
+                o.texts = []
+                while True:
+                    f = W.read_frame(conn)
+                    if f.op == W.CLOSE:
+                        conn.send(W.frame(f.payload, W.CLOSE, masked=False))
+                        return
+                    payload = f.payload
+                    while not f.fin:
+                        more = W.read_frame(conn)
+                        payload, f = payload + more.payload, W.Frame(f.op, more.fin, f.rsv1, True, b"", b"")
+                    text = W.inflated(payload, z) if f.rsv1 else payload
+                    o.texts.append(text)
+                    conn.send(W.frame(W.deflated(text, back), rsv1=True, masked=False) if f.rsv1 else W.frame(text, masked=False))
+
+            lab.api.reset(origin)
+            s = Session(lab)
+            code, out, err = s.run(tool("node"), "-e", NODE_WS, f"http://127.0.0.1:{lab.port}", "ws.test", str(lab.tls_port), lab.path("outgate-ca.pem"), lab.placeholder2,
+                                   NODE_PATH=NPM + "/node_modules")
+            assert code == 0 and out.splitlines()[-1:] == ["fine"] and out.startswith("1000 bye"), out + err[-900:]
+            assert bool(extra) == ("permessage-deflate" in out), out
+            assert lab.api.texts[1] == L.json.dumps({"token": lab.real2}, separators=(",", ":")).encode(), lab.api.texts[1]
+            assert lab.api.last.get("authorization") == "Bearer " + lab.real2
+            assert not lab.leaks(s.said)
+
+
 # ---------------------------------------------------------------- clients that share a lab: behind those with labs of their own, which want the same ports
 
 
@@ -740,6 +838,7 @@ def test_chromium(lab):
     assert code == 0, err
     code, out, err = dom("api.test")
     assert "the page" in out and login_of(lab.api.last) == lab.real, (out, err[-600:], lab.api.requests)
+    assert {e.get("http_version") for e in lab.events("close") if e.get("path") == "/page" and e["status"] == 200} == {"2"}, "a browser takes HTTP/2"
     mark = lab.mark()
     code, out, err = dom("open.test")
     refused_elsewhere(lab, out, mark)
