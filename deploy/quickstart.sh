@@ -331,7 +331,7 @@ show_swap() {
     say "sent by the agent:" "    Authorization: Bearer $PLACEHOLDER"
     agent curl -sS --max-time 20 -H "Authorization: Bearer $PLACEHOLDER" -w '\nHTTP %{http_code}\n' "https://api.demo.test$AT/user" >"$DEMO/answer" ||
         die "the request did not go through" "$(cat "$DEMO/answer")"
-    seen=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["headers"]["Authorization"])' "$DEMO/origin/seen.json")
+    seen=$(python3 -c 'import json, sys; print({k.lower(): v for k, v in json.load(open(sys.argv[1]))["headers"].items()}["authorization"])' "$DEMO/origin/seen.json")
     [ "$seen" = "Bearer $REAL" ] || die "the origin did not see the real value"
     say "seen by the origin:" "    Authorization: Bearer $(masked "$REAL")      (the real value, shortened here)"
     ! grep -qF "$REAL" "$DEMO/answer" || die "the agent saw the real value"

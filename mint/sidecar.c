@@ -148,7 +148,7 @@ static void judge(struct sidecar_call *c, CURLcode code)
         *a = (struct sidecar_answer) { SIDECAR_DENIED, 0, "the sidecar said no", NULL };
     } else if (status == 429 || status == 503) {
         uint32_t after = retry < 0 ? 0 : retry > 86400 ? 86400 : (uint32_t)retry;
-        *a = (struct sidecar_answer) { SIDECAR_BUSY, after, "the sidecar asks to wait", NULL };
+        *a = (struct sidecar_answer) { SIDECAR_BUSY, after, "its source gives none now, or asks to wait: the operator's log says why", NULL };
     } else {
         *a = (struct sidecar_answer) { SIDECAR_FAILED, 0, "the sidecar answered with an unexpected status", NULL };
     }

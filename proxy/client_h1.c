@@ -203,7 +203,10 @@ static void proxy_request(struct client *c, const struct h1_head *h)
     /* Whoever it was: where it wanted to go is worth a line in the log. */
     bool named = connect && authority_parse(h->target, 0, &c->host, &c->port, NULL) == 0;
     if (who != IDENTIFY_OK) {
-        client_tunnel_refuse(c, h, END_UNKNOWN_AGENT, who == IDENTIFY_LOGIN ? "log in" : NULL, NULL, named);
+        const char *why = who == IDENTIFY_LOGIN ? "log in"
+                          : c->login.given      ? "the login that was given is wrong, or another agent's than the one whose address or listener this is"
+                                                : NULL;
+        client_tunnel_refuse(c, h, END_UNKNOWN_AGENT, why, NULL, named);
         return;
     }
     if (!client_count(c)) {

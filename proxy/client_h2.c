@@ -10,6 +10,7 @@
 enum {
     CONNECTION_WINDOW = 1024 * 1024,
     LINGER_MS = 2000,
+    DRAIN_MS = 2000,
     STALL_LOOKS = 4, /* as often in a limits.write_timeout it is looked whether a stream stalls */
 };
 
@@ -131,12 +132,17 @@ static void due(struct client *c, enum h2_wait wait, bool waits, uint64_t ms)
         *at = loop_now_ms(c->w->loop) + ms;
 }
 
-static bool any_unsent(const struct client_h2 *h)
+/* How long until it is to be looked whether a stream waits for its client for too long; UINT64_MAX: none waits. */
+static uint64_t look_ms(const struct client *c)
 {
-    for (const struct client_stream *s = h->streams; s; s = s->next)
-        if (buf_size(&s->out))
-            return true;
-    return false;
+    uint64_t ms = UINT64_MAX, write_ms = c->view->limits->write_timeout / STALL_LOOKS + 1;
+    for (const struct client_stream *s = c->h2->streams; s; s = s->next) {
+        if (buf_size(&s->out) && write_ms < ms)
+            ms = write_ms;
+        if (s->drains && DRAIN_MS < ms)
+            ms = DRAIN_MS;
+    }
+    return ms;
 }
 
 void client_h2_deadline(struct client *c, bool moved)
@@ -149,7 +155,8 @@ void client_h2_deadline(struct client *c, bool moved)
     due(c, WAIT_WRITE, stream_waiting(&c->stream), lim->write_timeout);
     due(c, WAIT_HEAD, h->head_open, lim->head_timeout);
     due(c, WAIT_IDLE, !h->nstreams, h->goodbye ? LINGER_MS : c->made_exchange ? lim->keepalive_timeout : lim->first_byte_timeout);
-    due(c, WAIT_STALL, any_unsent(h), lim->write_timeout / STALL_LOOKS + 1);
+    uint64_t look = look_ms(c);
+    due(c, WAIT_STALL, look != UINT64_MAX, look);
     for (size_t i = 0; i < WAITS; i++)
         if (h->due_ms[i] && h->due_ms[i] < first)
             first = h->due_ms[i];
@@ -167,6 +174,10 @@ static void end_stalled(struct client *c)
     h->busy = true; /* streams stay where they are */
     for (struct client_stream *s = h->streams; s; s = s->next) {
         struct exchange *x = s->x;
+        if (!s->closed && s->drains && now - s->moved_ms >= DRAIN_MS) {
+            h2_reset(s, NGHTTP2_NO_ERROR); /* the rest of its body is not wanted (RFC 9113 8.1) */
+            continue;
+        }
         if (s->closed || !buf_size(&s->out) || now - s->moved_ms < c->view->limits->write_timeout)
             continue;
         h2_reset(s, NGHTTP2_CANCEL);

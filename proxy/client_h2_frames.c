@@ -142,8 +142,10 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     if (!s)
         return 0;
     struct exchange *x = s->x;
-    if (!x) {
-        h2_give_window(s, n);
+    if (!x) { /* past that its window stays shut, until it ends or its time is over */
+        s->drained += n;
+        if (s->drained <= c->view->limits->drain_body_bytes)
+            h2_give_window(s, n);
         return 0;
     }
     if (buf_size(&s->in) || !exchange_takes_body(x)) {
@@ -189,8 +191,14 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         break;
     case NGHTTP2_DATA:
     case NGHTTP2_HEADERS:
-        if (s && frame->hd.flags & NGHTTP2_FLAG_END_STREAM && (s->reset_after || !s->in_end))
-            h2_reset(s, s->reset_after); /* NO_ERROR: the rest of its body is not wanted (RFC 9113 8.1) */
+        if (!s || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+            break;
+        if (s->reset_after) {
+            h2_reset(s, s->reset_after);
+        } else if (!s->in_end) {
+            s->drains = true;
+            s->moved_ms = loop_now_ms(c->w->loop);
+        }
         break;
     default:
         break;

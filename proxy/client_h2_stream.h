@@ -58,7 +58,10 @@ struct client_stream {
     bool was_reset; /* by RST_STREAM, from either side */
     bool reset_here;
     uint32_t reset_after;    /* sent behind our answer; 0: none is */
-    uint64_t moved_ms;       /* since when what is in out waits */
+    uint64_t moved_ms;       /* since when what is in out waits, or the rest of its body is thrown away */
+    bool drains;             /* answered whole before its body was: the rest is read and thrown away, as far as that is little. Some clients
+                              * take RST_STREAM(NO_ERROR), which RFC 9113 8.1 permits here, for a failure, and show no answer */
+    uint64_t drained;
 };
 
 /* NULL: the session knows none, or it is over. */

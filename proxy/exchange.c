@@ -290,7 +290,7 @@ static enum end plan_swaps(struct exchange *x, const struct ask *ask)
         x->plan.n = x->plan.nwanted = 0;
         exchange_report_fault(x, &fault, end);
         char why[96];
-        snprintf(why, sizeof why, "in %s", fault.where[0] ? fault.where : "the request");
+        snprintf(why, sizeof why, end == END_EXFILTRATION ? "a live real value in %s" : "in %s", fault.where[0] ? fault.where : "the request");
         exchange_why(x, why);
     }
     return end;

@@ -142,7 +142,10 @@ system_tests() { # LOG PROGRAM ARGUMENTS...: a program that ends with a line of 
         count 0 1 0
     fi
 }
-system_release() { OUTGATE_EXE=$PWD/build/outgate system_tests system.log tests/system/run.py; }
+system_release() {
+    OUTGATE_EXE=$PWD/build/outgate system_tests system.log tests/system/run.py
+    one "quickstart" deploy/quickstart.sh
+}
 system_sanitized() {
     OUTGATE_EXE=$PWD/build-asan/outgate OUTGATE_TEST_TIMEOUT=300 system_tests system-asan.log tests/system/run.py
 }

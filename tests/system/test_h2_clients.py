@@ -531,6 +531,33 @@ def test_a_cookie_crumb_is_no_hiding_place(lab):
         assert s.status == 200 and lab.api.last.get("cookie") == lab.placeholder[:half] + "; " + lab.placeholder[half:]
 
 
+def test_a_refusal_of_a_request_whose_body_is_not_sent_yet(lab):
+    """The answer ends the stream; the rest of the body is thrown away, without a reset that some clients take for a failure; one that never
+    ends is reset in the end, and the connection goes on."""
+    with h2(lab, "narrow.test") as h:
+        n = h.request("PUT", "/no", end=False)
+        h.until(lambda: h.stream(n).ended, "the refusal")
+        assert h.stream(n).status == 403 and h.stream(n).reset is None
+        h.send(H.data(n, b"x" * 1000, H.END_STREAM))
+        h.alive()
+        assert h.stream(n).reset is None
+        n = h.request("PUT", "/no", end=False)
+        h.until(lambda: h.stream(n).reset is not None, "its end")
+        assert h.stream(n).reset == H.NO_ERROR and h.stream(n).status == 403
+        h.alive()
+
+
+def test_curl_shows_a_refusal_of_an_upload(lab):
+    curl, s = tool("curl"), Session(lab)
+    put = os.path.join(s.home, "put")
+    for size in (4, 3000000):
+        with open(put, "wb") as f:
+            f.write(b"x" * size)
+        for _ in range(10):
+            code, out, err = s.run(curl, "-sS", "--http2", "-T", put, "-w", "\n%{http_code} %{http_version}", s.url("narrow.test", "/no"))
+            assert code == 0 and out.endswith("\n403 2") and "method_denied" in out, (code, out, err)
+
+
 # ---------------------------------------------------------------- curl, nghttp, h2load
 
 
