@@ -138,8 +138,8 @@ void client_relay_open(struct client *c, const struct h1_head *h, bool tls, stru
 bool client_relay_hello(struct client *c);
 /* Bytes in `in`, or the end of them, as far as the exchange takes them. */
 void client_relay_bytes(struct client *c);
-/* After a new snapshot or the end of a run: a tunnel asks nothing again by itself, so it is asked here whose it is. */
-void client_relay_review(struct worker *w);
+/* After a new snapshot or the end of a run: a tunnel or a WebSocket asks nothing again by itself, so it is asked here whose it is. */
+void client_review(struct worker *w);
 /* The client took what waited for it. */
 void client_relay_room(struct client *c);
 /* The next message of a SOCKS5 client in `in` (client_socks.c). False: needs more, or the connection ended. */

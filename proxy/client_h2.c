@@ -47,11 +47,11 @@ static void settle(struct client *c)
     bool over = !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session);
     if (!stream_waiting(&c->stream) && (over || (h->goodbye && !h->nstreams))) {
         const char *why = h->fault;
-        client_h2_end(c, why ? END_PROTOCOL_DENIED : END_CLIENT_CLOSED, why);
+        client_h2_end(c, why ? END_BAD_REQUEST : END_CLIENT_CLOSED, why);
         if (c->state != CLIENT_H2)
             return;
         if (why)
-            client_say(c, "protocol_denied", END_PROTOCOL_DENIED, why);
+            client_say(c, "protocol_denied", END_BAD_REQUEST, why);
         client_linger(c);
         return;
     }

@@ -61,10 +61,9 @@ static ssize_t read_body(nghttp2_session *session, int32_t id, uint8_t *p, size_
         *flags |= NGHTTP2_DATA_FLAG_EOF;
         if (s->ntrailers) {
             size_t k = put_fields(0, s->trailers, s->ntrailers);
-            if (!k)
+            if (!k || nghttp2_submit_trailer(session, id, nva, k))
                 return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
             *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-            nghttp2_submit_trailer(session, id, nva, k);
         }
     }
     return (ssize_t)n;
@@ -163,6 +162,8 @@ static void keep_trailers(struct client_stream *s, const struct field *trailers,
     for (size_t i = 0; i < n; i++)
         size += trailers[i].name.n + trailers[i].value.n;
     struct field *f = n ? malloc(size) : NULL;
+    if (n && !f)
+        h2_reset(s, NGHTTP2_INTERNAL_ERROR); /* rather than without them: they may say how it ended */
     if (!f)
         return;
     char *p = (char *)(f + n);
@@ -268,8 +269,11 @@ static void done(struct client *c, struct exchange *x)
     size_t n = buf_size(&s->in);
     h2_drop_held(s);
     h2_head_done(&s->head);
+    if (!s->closed && !s->out_end && !s->cut && c->state != CLIENT_DEAD) /* nothing ends it: its client left in the middle of it */
+        h2_reset(s, NGHTTP2_CANCEL);
     if (n && !s->closed && c->state != CLIENT_DEAD)
         h2_give_window(s, n);
+    c->h2->want_output = true;
     if (c->state != CLIENT_DEAD && !c->h2->busy)
         later(c);
 }

@@ -136,7 +136,7 @@ void h2_push_body(struct client_stream *s)
         h2_drop_held(s);
         h2_give_window(s, n);
     }
-    if (!s->in_end || s->end_given)
+    if (!s->in_end || s->end_given || !exchange_takes_body(x)) /* what went on may still have to be looked at (a WebSocket's message) */
         return;
     s->end_given = true;
     struct field fields[TRAILERS_MAX];

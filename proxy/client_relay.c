@@ -120,18 +120,6 @@ bool client_relay_hello(struct client *c)
     return false;
 }
 
-void client_relay_review(struct worker *w)
-{
-    for (struct client *c = w->clients, *next; c; c = next) {
-        next = c->next;
-        if (c->state != CLIENT_RELAY || !c->x)
-            continue;
-        client_renew_view(c);
-        if (!client_agent(c))
-            exchange_stop(c->x, END_REVOKED, "the client is no longer the agent that opened it");
-    }
-}
-
 /* --- bytes from the client --- */
 
 void client_relay_bytes(struct client *c)

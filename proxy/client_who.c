@@ -141,3 +141,15 @@ void client_renew_view(struct client *c)
     if (c->agent_name[0] && (identify(c, &agent) != IDENTIFY_OK || !str_eq(agent->name, str_c(c->agent_name))))
         c->agent_name[0] = 0;
 }
+
+void client_review(struct worker *w)
+{
+    for (struct exchange *x = w->exchanges, *next; x; x = next) {
+        next = x->next;
+        if (!x->tunnel && !x->switched)
+            continue;
+        client_renew_view(x->client);
+        if (!client_agent(x->client))
+            exchange_stop(x, END_REVOKED, "the client is no longer the agent that opened it");
+    }
+}

@@ -494,6 +494,8 @@ void exchange_synced(struct worker *w)
     while (waiting) {
         struct exchange *x = waiting;
         waiting = x->next_unsynced;
+        if (x->step == STEP_DONE) /* by what went on before it */
+            continue;
         if (x->record_at <= done) {
             x->unsynced = false;
             exchange_run(x);

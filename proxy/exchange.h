@@ -184,6 +184,7 @@ struct exchange {
     bool scrubbing;
     bool is_grpc;       /* the answer's body is gRPC's: */
     struct grpc_frames grpc;
+    uint64_t grpc_taken, grpc_given; /* bytes of this message: from the host, to the client or held */
     bool coded;         /* the answer's body is in a content coding */
     struct ws *ws;      /* the request asks for a WebSocket */
     bool switched;      /* ... and has it: the bodies are frames */

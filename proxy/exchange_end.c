@@ -182,10 +182,24 @@ static bool still_allowed(const struct exchange *x, const struct view *now)
     return v.kind == VERDICT_ALLOW || v.kind == VERDICT_OBSERVE;
 }
 
+static bool covers_now(const struct exchange *x, const struct view *now)
+{
+    const struct agent *a = policy_agent(now->policy, str_c(x->agent_name));
+    return a && policy_credentials(now->policy, a, &x->host, NULL, 0) > 0;
+}
+
 void exchange_review(struct worker *w)
 {
     for (struct exchange *x = w->exchanges, *next; x; x = next) {
         next = x->next;
+        /* A credential that covers the host from now on: its values must not come back on what began before either. */
+        if (x->step > STEP_POLICY && x->view != w->view && !x->covered && !x->tunnel && covers_now(x, w->view)) {
+            x->covered = true;
+            if (x->switched) {
+                exchange_end(x, END_REVOKED, "a new configuration has what comes back read, which this WebSocket began without");
+                continue;
+            }
+        }
         /* Also what waits for a lease, a connection or the log: it would be sent after the reload that forbade it. */
         if (x->step > STEP_POLICY && x->view != w->view && !still_allowed(x, w->view))
             exchange_end(x, END_REVOKED, "a new configuration no longer allows it");

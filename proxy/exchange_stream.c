@@ -320,6 +320,10 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     if (h->status < 200)
         return interim(x, h) ? 0 : -1;
     exchange_forget_replay(x);
+    if (x->req.websocket == WEBSOCKET_CONNECT && h->status / 100 == 2) { /* to the client it would say that there is one (RFC 8441 5) */
+        exchange_end(x, END_ORIGIN_PROTOCOL, "the host answered a WebSocket's opening with success, and opened none");
+        return -1;
+    }
     bool no_body = is_head_request(x) || h->status == 204 || h->status == 304;
     x->coded = !no_body && is_encoded(h);
     x->is_grpc = is_grpc(h);
@@ -381,24 +385,33 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
     return whole ? (ptrdiff_t)h->length : 0;
 }
 
+enum { GRPC_BEGUN_MAX = 8 }; /* bytes of a value, in any form, that the end of a message may be */
+
 /* Message by message: nothing of one waits for the next. A value whose placeholder has another length would make the message another
  * than its length says. */
 static bool grpc_body(struct exchange *x, struct str data)
 {
     struct buf *scratch = &x->w->scratch;
-    uint64_t before = x->scrub.hits;
     buf_reset(scratch);
     while (data.n) {
         bool end, compressed;
-        size_t n = grpc_frames_next(&x->grpc, data, &end, &compressed);
-        const char *why = compressed                                               ? "a compressed gRPC message where it must be read"
-                          : scrub_feed(&x->scrub, str_sub(data, 0, n), end, scratch) ? "an answer that cannot be read"
-                          : x->scrub.hits != before && changes_length(x) ? "a real value in a gRPC message, whose length would be another"
-                                                               : NULL;
-        if (why) {
-            exchange_end(x, END_ORIGIN_PROTOCOL, why);
+        size_t n = grpc_frames_next(&x->grpc, data, &end, &compressed), before = buf_size(scratch);
+        bool unread = compressed || scrub_feed(&x->scrub, str_sub(data, 0, n), false, scratch);
+        /* What is held may begin a value: little of it may go now, since the rest would not be known for one. */
+        bool within = end && buf_size(&x->scrub.held) > GRPC_BEGUN_MAX;
+        unread |= !within && end && scrub_feed(&x->scrub, STR_NONE, true, scratch);
+        x->grpc_taken += n;
+        x->grpc_given += buf_size(scratch) - before;
+        if (unread || within || (end && x->grpc_taken != x->grpc_given)) {
+            exchange_end(x, END_ORIGIN_PROTOCOL,
+                         within     ? "a gRPC message that ends within what may be a real value"
+                         : compressed ? "a compressed gRPC message where it must be read"
+                         : unread   ? "an answer that cannot be read"
+                                    : "a real value in a gRPC message, whose length would be another");
             return false;
         }
+        if (end)
+            x->grpc_taken = x->grpc_given = 0;
         data = str_from(data, n);
     }
     return give_body(x, buf_str(scratch));

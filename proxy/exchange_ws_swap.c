@@ -133,6 +133,8 @@ static void pump(struct exchange *x)
     ws_mask(plain, piece.p, piece.n, ws->made_mask, ws->made_at & 3);
     ws->made_at += piece.n;
     buf_consume(&ws->made, piece.n);
+    ws->held -= piece.n;
+    x->w->ws_held -= piece.n;
     give_origin(x, str_of(plain, piece.n));
     explicit_bzero(plain, sizeof plain);
     if (!buf_size(&ws->made))
@@ -192,6 +194,8 @@ static void emit(struct exchange *x)
     }
     drop_leases(ws);
     drop_message(x);
+    ws->held = buf_size(&ws->made); /* held until the host takes it */
+    x->w->ws_held += ws->held;
     buf_init(&head, WS_HEAD_MAX);
     rand_bytes(ws->made_mask, sizeof ws->made_mask);
     ws->made_at = 0;
@@ -498,8 +502,12 @@ void exchange_ws_client_end(struct exchange *x)
 
 bool exchange_ws_uses(const struct exchange *x, const char *lease_id)
 {
-    for (size_t i = 0; x->ws && i < x->ws->nused; i++)
-        if (!strcmp(x->ws->used_leases[i]->id, lease_id))
+    const struct ws *ws = x->ws;
+    for (size_t i = 0; ws && i < ws->nused; i++)
+        if (!strcmp(ws->used_leases[i]->id, lease_id))
+            return true;
+    for (size_t i = 0; ws && i < ws->plan.nwanted; i++) /* of the message that waits for the others */
+        if (ws->leases[i] && !strcmp(ws->leases[i]->id, lease_id))
             return true;
     return false;
 }

@@ -35,10 +35,11 @@ bool origin_wants_h2(const struct exchange *x)
     return k == VERSIONS_UNKNOWN || k == VERSIONS_ONLY_H2;
 }
 
-/* Is HTTP/1.1 offered to it only to see whether it has that? */
+/* Is HTTP/1.1 offered to it only to see whether it has that (still)? */
 static bool on_trial(const struct origin *o)
 {
-    return !o->offered_h2 && !o->x->req.upgrade && !o->x->http11_only && known(o->x) == VERSIONS_TOOK_H2;
+    enum version_known k = known(o->x);
+    return !o->offered_h2 && !o->x->req.upgrade && !o->x->http11_only && (k == VERSIONS_TOOK_H2 || k == VERSIONS_HAS_H1);
 }
 
 static void bury(struct corpse *c)
@@ -150,7 +151,7 @@ static void step_tls(struct origin *o)
             other_version(o, "the host did not choose the protocol that was offered");
             return;
         }
-        if (on_trial(o))
+        if (n && !h2 && known(o->x) != VERSIONS_HAS_H1)
             learn(o, VERSIONS_HAS_H1);
         else if (h2 && known(o->x) == VERSIONS_UNKNOWN)
             learn(o, VERSIONS_TOOK_H2);

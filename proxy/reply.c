@@ -42,7 +42,7 @@ static struct str field_of(const struct exchange *x, int id)
 
 static enum shape shape_for(const struct exchange *x)
 {
-    if (str_eq(str_c(x->req.version), STR("2")) && grpc_type(field_of(x, H1_CONTENT_TYPE)))
+    if (str_eq(str_c(x->req.version), STR("2")) && !x->req.websocket && grpc_type(field_of(x, H1_CONTENT_TYPE)))
         return SHAPE_GRPC;
     struct str ua = field_of(x, H1_USER_AGENT);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)

@@ -226,7 +226,7 @@ int worker_set_snapshot(struct worker *w, const struct worker_snapshot *s, struc
     lease_client_set_policy(w->leases, v->policy, v->placeholders);
     pool_flush(w->pool);
     exchange_review(w);
-    client_relay_review(w);
+    client_review(w);
     return 0;
 }
 
@@ -263,7 +263,7 @@ void worker_set_ticket_keys(struct worker *w, const struct ticket_key *keys, siz
 void worker_set_run_logins(struct worker *w, const struct run_logins *l)
 {
     w->run_logins = *l;
-    client_relay_review(w);
+    client_review(w);
 }
 
 void worker_flush_leaves(struct worker *w)

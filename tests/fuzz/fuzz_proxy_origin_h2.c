@@ -46,7 +46,7 @@ static void end(void)
 static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in, unsigned in_n, void *ctx)
 {
     (void)ssl, (void)ctx;
-    for (unsigned i = 0; i + in[i] < in_n; i += in[i] + 1u)
+    for (unsigned i = 0; i < in_n && i + in[i] < in_n; i += in[i] + 1u)
         if (in[i] == 2 && !memcmp(in + i + 1, "h2", 2)) {
             *out = in + i + 1;
             *out_n = 2;

@@ -119,6 +119,24 @@ def test_another_answer_than_101_is_an_ordinary_one(lab):
     assert s.status == 404 and bytes(s.body) == b"no ws", (s.status, bytes(s.body))
 
 
+def test_success_that_opens_nothing(lab):
+    """To the client any success would say that there is a WebSocket."""
+    lab.open.reset(lambda conn, origin: (read_head(conn), conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")))
+    s = refused(lab)
+    assert s.status == 502 and s.code == "origin_protocol", (s.status, bytes(s.body))
+    s = refused(lab, "narrow.test", more=[("content-type", "application/grpc")])  # nor does a refusal look like it
+    assert s.status == 403 and s.code == "path_denied", (s.status, bytes(s.body))
+
+
+def test_a_client_that_ends_in_the_middle_of_a_frame(lab):
+    lab.open.reset(W.echoes())
+    ws = opened(lab)
+    ws.c.send(F.data(ws.n, W.frame("cut short")[:5], F.END_STREAM))
+    ws.c.until(lambda: ws.s.ended or ws.s.reset is not None, "the end of the stream")
+    ws.c.alive()
+    wait_for(lambda: not [e for e in lab.events("open") if e["request_id"] not in {x["request_id"] for x in lab.events("close")}], "its close")
+
+
 def test_a_frame_that_may_not_be(lab):
     lab.open.reset(W.echoes())
     ws = opened(lab)

@@ -333,6 +333,48 @@ def test_head_answer(lab):
     assert m.get("x-echo") == lab.placeholder and m.get("content-length") in ("1234", None)
 
 
+def test_a_credential_that_comes_while_answers_run():
+    """Begun when no credential covered the host: an event stream is read from the reload on, a WebSocket ends with it."""
+    import test_websocket as W
+
+    gate, seen = threading.Event(), {}
+
+    def origin(conn, o):
+        m = read_head(conn)
+        if m.target == "/sse":
+            conn.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst\n\r\n")
+            gate.wait(20)
+            said = b"data: " + seen["value"] + b"\n"
+            conn.send(b"%x\r\n%s\r\n0\r\n\r\n" % (len(said), said))
+        elif m.target == "/ws":
+            conn.send(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+                       f"{W.accept_of(m.get('sec-websocket-key'))}\r\n\r\n").encode())
+            gate.wait(20)
+            conn.send(W.frame(seen["value"], masked=False))
+        else:
+            seen["value"] = m.get("authorization").split()[1].encode()
+            conn.send(answer(200, b"ok"))
+
+    with Lab(hosts={"late.test": "127.0.0.2"}, rules="  - {name: late, hosts: [late.test], ports: [PORT], action: allow}\n", start=False) as lab:
+        lab.patched()
+        lab.api.reset(origin)
+        stream = lab.client("late.test")
+        stream.write("GET", "/sse")
+        stream.until(b"first\n")
+        socket = W.opened(lab, "late.test")
+        lab.extra["credentials"] = f"""  - {{name: late, agents: [coder], hosts: [late.test], ports: [{lab.tls_port}], slots: ["header:authorization"],
+     placeholder: {lab.placeholder2}, env: LATE, source: {{file: {lab.path("real2")}}}}}"""
+        with open(lab.path("outgate.yaml"), "w") as f:
+            f.write(lab.config())
+        assert lab.run("reload", "-c", lab.path("outgate.yaml")).returncode == 0
+        W.ended(socket, 1008, "revoked")
+        assert lab.get("late.test", "/use", headers=[lab.bearer(lab.placeholder2)]).status == 200 and seen["value"] == lab.real2.encode()
+        gate.set()
+        got = stream.until(b"0\r\n\r\n")
+        assert lab.placeholder2.encode() in got and not leaks_in(bytes(stream.received), lab.secrets), got
+        lab.blobs += [bytes(stream.received), bytes(socket.received)]
+
+
 def test_another_host_is_another_scope(lab):
     """open.test has no credential: its bytes are its own (the control of all of the above), whatever they look like."""
     text = "ghs_REAL" + "f" * 32

@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 
+from lab import EXE as L_EXE
 from lab import Lab, Skip, main, read_head, read_response, sanitized, wait_for
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -649,6 +650,43 @@ def test_revoked(lab):
     bystander.send(frame(identify(lab)))  # and the next swap gets a new one
     assert read_message(bystander)[1].decode() == identify(lab)
     bystander.close()
+
+
+def test_it_ends_with_its_run():
+    """And with the login that opened it, as a tunnel does; by HTTP/2 too. The control: the agent's own login goes on."""
+    import test_h2_websocket as H
+
+    lab = Lab(hosts={"ws.test": "127.0.0.2"}, agents="  - name: coder\n    identify:\n      - login: {user: bot, token_file: bot.token}\n",
+              rules="  - {name: ws, hosts: [ws.test], ports: [PORT], action: allow}\n", start=False)
+    own = "5f0e1d2c3b4a59687786950a1b2c3d4e"
+    with open(lab.path("bot.token"), "w") as f:
+        f.write(own + "\n")
+    lab.patched()
+    with lab:
+        lab.api.reset(echoes())
+        args = ["run", "-c", lab.path("outgate.yaml"), "--agent", "coder", "--", "sh", "-c", 'printf "%s\\n" "$HTTPS_PROXY"; read line']
+        run = subprocess.Popen([L_EXE, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            login = run.stdout.readline().split("//")[1].split("@")[0]
+
+            def headers(who):
+                return [("Proxy-Authorization", "Basic " + base64.b64encode(who.encode()).decode())]
+
+            opens = {}
+            for name, who in (("run", login), ("own", "bot:" + own)):
+                c = lab.client("ws.test", headers=headers(who))
+                c.send(handshake(lab, "ws.test"))
+                assert read_response(c).status == 101
+                opens[name] = c
+            two = H.opened(lab, c=H.F.connect(lab, "ws.test", headers=headers(login)))
+            run.communicate("\n", timeout=20)
+            ended(opens["run"], 1008, "revoked")
+            two.c.until(lambda: two.s.ended or two.s.reset is not None, "the end of the stream")
+            opens["own"].send(frame("still here"))
+            assert read_frame(opens["own"]).payload == b"still here"
+        finally:
+            run.kill()
+            run.wait()
 
 
 def test_a_reload_that_forbids_it(lab):
