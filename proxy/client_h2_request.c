@@ -58,6 +58,7 @@ static struct exchange *make_exchange(struct client_stream *s, bool end, struct 
     x->port = c->port;
     x->scheme = c->scheme;
     s->in_end = end;
+    s->owner = str_hash(str_c(x->agent_name));
     c->made_exchange = true;
     bucket_give(&c->h2->control, 2, lim->h2_control_burst);
     return x;
@@ -153,9 +154,10 @@ void h2_push_body(struct client_stream *s)
 void h2_hold(struct client_stream *s, struct str data)
 {
     struct worker *w = s->c->w;
-    if (w->h2_held + data.n > s->c->view->limits->h2_held_bytes || buf_put(&s->in, data)) {
-        exchange_request_failed(s->x, END_RATE_LIMITED, "the bodies that wait for their origins are more than limits.h2_held_bytes");
+    bool fits = fair_take(&w->h2_held, s->owner, data.n, s->c->view->limits->h2_held_bytes);
+    if (fits && buf_put(&s->in, data) == 0)
         return;
-    }
-    w->h2_held += data.n;
+    if (fits)
+        fair_give(&w->h2_held, s->owner, data.n);
+    exchange_request_failed(s->x, END_RATE_LIMITED, "the bodies that wait for their origins are more than the agent's share of limits.h2_held_bytes");
 }

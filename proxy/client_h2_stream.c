@@ -78,7 +78,7 @@ struct client_stream *h2_stream_new(struct client *c, int32_t id)
 
 void h2_drop_held(struct client_stream *s)
 {
-    s->c->w->h2_held -= buf_size(&s->in);
+    fair_give(&s->c->w->h2_held, s->owner, buf_size(&s->in));
     buf_done(&s->in);
 }
 

@@ -45,6 +45,7 @@ struct client_stream {
     int32_t id;
     struct h2_head head; /* the block that comes, or the trailers that wait */
     struct buf in;       /* held: the exchange does not take it yet */
+    uint64_t owner;      /* whose share of worker.h2_held that is */
     bool in_end, end_given;
     struct buf out;
     struct field *trailers; /* one block with their bytes */

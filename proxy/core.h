@@ -5,6 +5,7 @@
 #ifndef PROXY_CORE_H
 #define PROXY_CORE_H
 
+#include "base/fair.h"
 #include "ca/leaf_cache.h"
 #include "dns/dial_client.h"
 #include "mint/lease_client.h"
@@ -69,9 +70,9 @@ struct worker {
     unsigned nspares;
     void *exchanges_free[WORKER_EXCHANGES]; /* memory of exchanges that are over, for those to come */
     unsigned nexchanges_free;
-    uint64_t h2_held;                      /* of request bodies, by client_h2.c */
+    struct fair_stock h2_held;             /* bytes of request bodies, by client_h2.c, and whose they are */
     uint64_t replay_bytes;                 /* of request bodies kept by all exchanges (exchange.replay) */
-    uint64_t ws_held;                      /* of WebSocket messages that are being put together */
+    struct fair_stock ws_held;             /* bytes of WebSocket messages that are put together or wait for their host */
     uint64_t most_open;                    /* clients, exchanges and idle origins, since memory was given back last */
     uint64_t give_back_ms;                 /* when it is done again; 0: it is not */
     struct worker_stats stats;

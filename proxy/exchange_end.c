@@ -200,6 +200,10 @@ void exchange_review(struct worker *w)
                 continue;
             }
         }
+        if (x->view != w->view && x->switched && !exchange_ws_review(x, w->view->policy)) {
+            exchange_end(x, END_REVOKED, "a new configuration swaps no placeholder in its messages any more");
+            continue;
+        }
         /* Also what waits for a lease, a connection or the log: it would be sent after the reload that forbade it. */
         if (x->step > STEP_POLICY && x->view != w->view && !still_allowed(x, w->view))
             exchange_end(x, END_REVOKED, "a new configuration no longer allows it");

@@ -55,6 +55,8 @@ bool exchange_ws_closed(const struct exchange *x);
 bool exchange_ws_host_closed(const struct exchange *x);
 /* It ends otherwise than by the host's end: tells the client where frames allow it. True: it was told, and is let go in peace. */
 bool exchange_ws_goodbye(struct exchange *x, enum end end);
+/* Under this policy, would its messages still be swapped, where they were? */
+bool exchange_ws_review(const struct exchange *x, const struct policy *now);
 /* Does a message that it swapped hold the value of this lease? */
 bool exchange_ws_uses(const struct exchange *x, const char *lease_id);
 /* Credentials that it swapped in messages, for the log. */

@@ -37,12 +37,29 @@ bool exchange_ws_swap_init(struct exchange *x)
     return !c->on || !ws->slot || (ws->deflate = ws_deflate_new(c->client_alone, c->client_bits));
 }
 
+bool exchange_ws_review(const struct exchange *x, const struct policy *now)
+{
+    struct ask ask = exchange_ask(x);
+    ask.agent = policy_agent(now, str_c(x->agent_name));
+    return !x->switched || !x->ws->slot || (ask.agent && swap_text_wanted(now, &ask, SLOT_WEBSOCKET));
+}
+
+static uint64_t owner_of(const struct exchange *x)
+{
+    return str_hash(str_c(x->agent_name));
+}
+
+static void release_held(struct exchange *x)
+{
+    fair_give(&x->w->ws_held, owner_of(x), x->ws->held);
+    x->ws->held = 0;
+}
+
 static void drop_message(struct exchange *x)
 {
     struct ws *ws = x->ws;
     buf_done(&ws->message);
-    x->w->ws_held -= ws->held;
-    ws->held = 0;
+    release_held(x);
 }
 
 static void drop_leases(struct ws *ws)
@@ -133,12 +150,12 @@ static void pump(struct exchange *x)
     ws_mask(plain, piece.p, piece.n, ws->made_mask, ws->made_at & 3);
     ws->made_at += piece.n;
     buf_consume(&ws->made, piece.n);
-    ws->held -= piece.n;
-    x->w->ws_held -= piece.n;
+    if (!buf_size(&ws->made)) {
+        buf_done(&ws->made);
+        release_held(x);
+    }
     give_origin(x, str_of(plain, piece.n));
     explicit_bzero(plain, sizeof plain);
-    if (!buf_size(&ws->made))
-        buf_done(&ws->made);
 }
 
 /* Keeps the lease, so that its end is the end of this connection too. False: too many credentials. */
@@ -193,9 +210,9 @@ static void emit(struct exchange *x)
         return;
     }
     drop_leases(ws);
-    drop_message(x);
-    ws->held = buf_size(&ws->made); /* held until the host takes it */
-    x->w->ws_held += ws->held;
+    buf_done(&ws->message); /* and is held as what was made of it, until the host takes that */
+    if (!buf_size(&ws->made))
+        release_held(x);
     buf_init(&head, WS_HEAD_MAX);
     rand_bytes(ws->made_mask, sizeof ws->made_mask);
     ws->made_at = 0;
@@ -303,16 +320,13 @@ static bool message_done(struct exchange *x)
 static bool gather(struct exchange *x, struct str piece)
 {
     struct ws *ws = x->ws;
-    if (x->w->ws_held + piece.n > x->view->limits->ws_held_bytes) {
+    if (!fair_take(&x->w->ws_held, owner_of(x), piece.n, x->view->limits->ws_held_bytes)) {
         ws->close_code = TRY_AGAIN_LATER;
-        exchange_end(x, END_RATE_LIMITED, "the worker is putting together limits.ws_held_bytes of messages");
+        exchange_end(x, END_RATE_LIMITED, "the agent has its share of limits.ws_held_bytes in messages that are put together");
         return false;
     }
-    if (buf_put(&ws->message, piece))
-        return wrong(x, WS_TOO_BIG, "a message over limits.ws_message_bytes");
     ws->held += piece.n;
-    x->w->ws_held += piece.n;
-    return true;
+    return buf_put(&ws->message, piece) == 0 || wrong(x, WS_TOO_BIG, "a message over limits.ws_message_bytes");
 }
 
 /* Inflated and without its mask. */

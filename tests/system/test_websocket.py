@@ -708,6 +708,25 @@ def test_a_reload_that_forbids_it(lab):
         assert read_message(other)[1] == b"y"
 
 
+def test_a_reload_that_takes_the_slot_away(lab):
+    """Nothing is swapped any more in what a new one would not swap. The control: a reload that leaves the slot leaves it open."""
+    with make_lab() as lab2:
+        def reloaded(**changed):
+            lab2.extra.update({k: lab2.extra[k].replace(*v) for k, v in changed.items()})
+            with open(lab2.path("outgate.yaml"), "w") as f:
+                f.write(lab2.config())
+            assert lab2.run("reload", "-c", lab2.path("outgate.yaml")).returncode == 0
+
+        lab2.api.reset(echoes())
+        c = opened(lab2, "ws.test")
+        for changed in (dict(tail=("1MiB", "2MiB")), dict(credentials=("slots: [websocket, ", "slots: ["))):
+            c.send(frame(identify(lab2)))
+            assert read_message(c)[1] == identify(lab2).encode()
+            assert lab2.api.frames[-1].payload == identify(lab2, lab2.real2).encode()
+            reloaded(**changed)
+        ended(c, 1008, "revoked")
+
+
 def test_a_rule_that_expires_ends_it(lab):
     lasts = 10 if sanitized() else 6
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + lasts))
