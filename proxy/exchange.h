@@ -145,7 +145,7 @@ struct exchange {
 
     /* leases */
     struct lease_set *live;  /* what must not come back from this host */
-    struct lease_set *known; /* what the agent itself must not send, to any host; never replaced once it is there */
+    struct lease_set *known; /* what the agent itself must not send, to any host; replaced by newer ones only in a tunnel and a WebSocket */
     struct lease *leases[SWAP_MAX];
     struct lease_wait *waits[SWAP_MAX], *live_wait;
     struct lease_slot slots[SWAP_MAX]; /* of the waits */
