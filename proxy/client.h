@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * client: one connection from a sandbox, from accept to close: the proxy port's requests, the tunnel behind a CONNECT (whose first
- * bytes show TLS or HTTP), and the HTTP/1.1 codec that makes exchanges and writes their answers. One exchange at a time; what a client
- * sends ahead waits, bounded. Only client*.c know this struct. */
+ * bytes show TLS or HTTP), and the codecs that make exchanges and write their answers: client_h1.c one at a time (what a client sends ahead
+ * waits, bounded), client_h2*.c many, client_relay.c a tunnel's bytes. Only client*.c know this struct. */
 #ifndef PROXY_CLIENT_H
 #define PROXY_CLIENT_H
 

@@ -452,7 +452,7 @@ static void answer_head(struct client *c, struct exchange *x, const struct answe
         }
     }
     /* An answer that overtakes its request: the rest of the request is not wanted, and cannot be told from the next one for sure. */
-    if (a->close || (!x->request_sent && x->req.expect_continue && !x->continued))
+    if (!x->request_sent && x->req.expect_continue && !x->continued)
         c->close_after = true;
     if (c->close_after || c->w->draining)
         buf_put(&c->out, STR("Connection: close\r\n"));

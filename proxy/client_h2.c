@@ -3,7 +3,6 @@
  * The connection: bytes in and out, its deadlines, its end. */
 #include "proxy/client_h2_stream.h"
 
-#include "proxy/exchange_steps.h"
 
 #include <stdlib.h>
 

@@ -5,13 +5,14 @@
  * ties both to exchanges, bounds what one connection may cost, and writes.
  *
  * Bounds: limits.h2_streams at a time; a request's body is held for an exchange that does not take it yet, at most a stream's window
- * (64 KiB) each and limits.h2_held_bytes in all; at most STREAM_HIGH bytes of an answer wait for a stream's window. Window is given
+ * (64 KiB) each and limits.h2_held_bytes in all; past H2_STREAM_HIGH bytes of an answer
+ * that wait for a stream's window its origin waits, too. Window is given
  * back stream by stream as the exchange takes the bytes, and for the connection at once, so that a stalled stream stalls only itself.
  * Frames that carry nothing and streams that end by RST_STREAM, whoever sent it, have budgets (base/bucket.h).
  *
  * Re-entrancy: nghttp2's functions that read or write are called by client_h2_input and client_h2_output alone, never inside one
  * another; `busy` is set meanwhile, and what an exchange wants written then is written when the outermost of them goes on. Streams are
- * freed only by nghttp2's callbacks and by client_h2_end, exchanges may end in any of them. */
+ * freed only by nghttp2's callbacks and by client_h2_free, exchanges may end in any of them. */
 #ifndef PROXY_CLIENT_H2_H
 #define PROXY_CLIENT_H2_H
 

@@ -3,7 +3,6 @@
  * What an exchange sends back, as frames: heads at once, bodies as their windows allow. */
 #include "proxy/client_h2_stream.h"
 
-#include "proxy/exchange_steps.h"
 #include "proxy/reply.h"
 
 #include <stdio.h>

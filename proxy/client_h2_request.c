@@ -3,7 +3,6 @@
  * From a header block to an exchange, and the body that follows it. */
 #include "proxy/client_h2_stream.h"
 
-#include "proxy/exchange_steps.h"
 
 #include <nghttp2/nghttp2.h>
 

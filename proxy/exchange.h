@@ -3,8 +3,9 @@
  * exchange: one request and its answer, from the parsed head to the `close` event. It knows neither its client's nor its
  * origin's protocol: a client codec makes it and is told through struct client_ops what to send back; an origin codec carries
  * it and is driven through struct origin_ops. Its life is one table of steps that only moves down; only the steps of an attempt
- * (lease, dial, stream) may be taken again: once for a stale pooled connection, once for a lease whose scope excluded the request
- * and once for a value that the origin answered with 401.
+ * (lease, dial, stream) may be taken again: once for a pooled connection that was stale or whose origin did not look at the request,
+ * once for an origin that has another version of HTTP, once for a lease whose scope excluded the request and once for a value that the
+ * origin answered with 401.
  *
  *   HEAD -> POLICY -> LIVE -> LEASE -> DIAL -> RECORD -> STREAM -> DONE
  *
@@ -49,7 +50,6 @@ struct answer {
     bool no_body;     /* HEAD, 204, 304: no body whatever the length says */
     bool has_length;
     uint64_t length;
-    bool close;       /* the connection must not be used again */
     bool switched;    /* 101: what was asked for begins behind this head, both ways and without framing of ours, to the end of either side */
 };
 

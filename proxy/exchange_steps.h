@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * exchange_steps: what exchange.c, exchange_stream.c and exchange_end.c share. */
+ * exchange_steps: what the files of an exchange share, and what codecs ask of its steps. */
 #ifndef PROXY_EXCHANGE_STEPS_H
 #define PROXY_EXCHANGE_STEPS_H
 

@@ -350,7 +350,6 @@ ptrdiff_t exchange_answer_head(struct exchange *x, const struct h1_head *h, stru
         .no_body = no_body,
         .has_length = h->body == H1_BODY_LENGTH,
         .length = h->length,
-        .close = false,
     };
     if (!no_body && h->body == H1_BODY_NONE) { /* HTTP/2: the head ended it */
         a.has_length = true;

@@ -217,7 +217,7 @@ int h2_head_request(const struct h2_head *h, bool end, const struct h1_limits *l
     const char *p = buf_str(&h->bytes).p;
     struct pseudo ps = { { 0 }, { 0 }, { 0 }, { 0 }, { 0 } };
     struct notes n = { 0 };
-    const char *fault = h->fault;
+    const char *fault = NULL;
     size_t k = 0;
     bool regular = false;
     for (size_t i = 0; i < h->n; i++) {
@@ -274,8 +274,6 @@ const char *h2_head_trailers(const struct h2_head *h, struct field *fields, size
 {
     const char *p = buf_str(&h->bytes).p;
     *ret_n = 0;
-    if (h->fault)
-        return h->fault;
     if (h->too_large)
         return "a trailer section over limits.trailer_bytes";
     for (size_t i = 0; i < h->n; i++) {

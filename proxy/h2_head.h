@@ -24,7 +24,6 @@ struct h2_head {
     size_t n, cap;
     size_t list;       /* its size as RFC 9113 6.5.2 counts it */
     bool too_large;    /* over the limits: the rest was not kept */
-    const char *fault; /* static: a field that may not be; NULL: none so far */
 };
 
 void h2_head_init(struct h2_head *h);

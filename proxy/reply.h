@@ -16,7 +16,7 @@ enum { REPLY_FIELDS = 6 };
 
 struct reply {
     unsigned status;
-    struct buf reason; /* ASCII, printable, at most REPLY_REASON bytes */
+    struct buf reason; /* ASCII, printable, at most 120 bytes */
     struct buf body;
     struct buf text; /* of the fields */
     struct field fields[REPLY_FIELDS]; /* without framing */
