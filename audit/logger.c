@@ -105,7 +105,7 @@ static uint32_t types_of(const char *role)
     const uint32_t common = 1u << EVENT_FINDING | 1u << EVENT_LIFECYCLE;
     const uint32_t all = ((1u << EVENT_TYPE_COUNT) - 1) & ~(1u << EVENT_NONE | 1u << EVENT_CHECKPOINT);
     if (!strcmp(role, "worker"))
-        return common | 1u << EVENT_OPEN | 1u << EVENT_CLOSE | 1u << EVENT_CONN;
+        return common | 1u << EVENT_OPEN | 1u << EVENT_CLOSE | 1u << EVENT_CONN | 1u << EVENT_LEASE;
     if (!strcmp(role, "resolver"))
         return common | 1u << EVENT_DNS;
     return all & ~(1u << EVENT_OPEN | 1u << EVENT_CLOSE);

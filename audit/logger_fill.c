@@ -180,11 +180,17 @@ static struct open_entry *close_open(struct logger *lg, struct logger_ring *r, s
     return e;
 }
 
+/* May this writer say that? Of a lease a worker knows only that it was used. */
+static bool may_say(const struct logger_ring *r, const struct record *rec)
+{
+    return (r->types >> rec->type & 1) && (!r->worker || rec->type != EVENT_LEASE || str_eq(record_str(rec, FIELD_RESULT), STR("used")));
+}
+
 static void append_record(struct logger *lg, struct logger_ring *r, size_t n, int64_t now_us)
 {
     struct record rec RECORD_LOCAL;
     struct open_entry *open = NULL;
-    if (!record_decode(lg->record, n, &rec) || !(r->types >> rec.type & 1)) {
+    if (!record_decode(lg->record, n, &rec) || !may_say(r, &rec)) {
         append_bad(lg, r, n, now_us);
         return;
     }

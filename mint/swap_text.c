@@ -32,6 +32,23 @@ bool swap_text_wanted(const struct policy *p, const struct ask *ask, enum slot_k
     return false;
 }
 
+bool swap_text_keeps(const struct policy *then, const struct ask *asked, const struct policy *now, const struct ask *ask, enum slot_kind slot)
+{
+    const struct credential *old[OWN_MAX], *own[OWN_MAX];
+    size_t nold = policy_credentials(then, asked->agent, asked->host, old, OWN_MAX);
+    size_t n = policy_credentials(now, ask->agent, ask->host, own, OWN_MAX);
+    if (nold > OWN_MAX || n > OWN_MAX) /* more than we look at */
+        return false;
+    for (size_t i = 0; i < nold; i++) {
+        bool kept = !in_scope(then, old[i], asked, slot);
+        for (size_t k = 0; k < n && !kept; k++)
+            kept = str_eq(own[k]->name, old[i]->name) && in_scope(now, own[k], ask, slot);
+        if (!kept)
+            return false;
+    }
+    return true;
+}
+
 static bool is_mine(const struct ask *ask, const struct placeholder *ph)
 {
     return ph->agent == ask->agent || str_eq(ph->agent->name, ask->agent->name);

@@ -12,6 +12,8 @@
 
 /* Does any credential of this agent have the slot for this request? */
 bool swap_text_wanted(const struct policy *p, const struct ask *ask, enum slot_kind slot);
+/* Under the policy `now`, is each of those that `then` has still one? */
+bool swap_text_keeps(const struct policy *then, const struct ask *asked, const struct policy *now, const struct ask *ask, enum slot_kind slot);
 /* END_OK with the plan (n == 0: nothing to swap; at and n of an item are of the text), or the refusal with its fault. *ret_inert: a
  * placeholder that stands in the text and goes on as it is, or NULL. */
 enum end swap_text_plan(const struct placeholder_table *t, const struct policy *p, const struct ask *ask, enum slot_kind slot,

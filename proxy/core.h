@@ -6,6 +6,7 @@
 #define PROXY_CORE_H
 
 #include "base/fair.h"
+#include "base/turns.h"
 #include "ca/leaf_cache.h"
 #include "dns/dial_client.h"
 #include "mint/lease_client.h"
@@ -30,6 +31,7 @@ struct corpse {
     void (*bury)(struct corpse *c);
 };
 
+enum { WORKER_TURN = 256 * 1024 /* under a millisecond of inflating */ };
 enum { WORKER_SPARES = 16, WORKER_EXCHANGES = 32, WORKER_BLOCK = 64 * 1024, WORKER_REST_MS = 100 };
 
 struct worker {
@@ -62,6 +64,7 @@ struct worker {
     struct task burial;
     struct timer rest;  /* set while some connection still has its TLS buffers */
     struct timer sweep; /* every second: revocations, counted refusals, listeners that paused */
+    uint64_t known_ms;  /* of the last exchange_keep_known */
     bool draining;
     uint64_t tunnels_end_ms; /* in a drain: when those that are still open end, so that they have their close */
     struct h1_field fields[H1_FIELDS_MAX]; /* scratch of the head parser */
@@ -73,6 +76,7 @@ struct worker {
     struct fair_stock h2_held;             /* bytes of request bodies, by client_h2.c, and whose they are */
     uint64_t replay_bytes;                 /* of request bodies kept by all exchanges (exchange.replay) */
     struct fair_stock ws_held;             /* bytes of WebSocket messages that are put together or wait for their host */
+    struct turns ws_turns;                 /* inflating and compressing, WORKER_TURN bytes of the former a round */
     uint64_t most_open;                    /* clients, exchanges and idle origins, since memory was given back last */
     uint64_t give_back_ms;                 /* when it is done again; 0: it is not */
     struct worker_stats stats;

@@ -472,18 +472,23 @@ static void step_record(struct exchange *x)
         exchange_end(x, END_AUDIT_UNAVAILABLE, NULL);
         return;
     }
-    if (x->view->config->audit.sync_always && sink_synced(x->w->sink) < x->record_at) {
-        if (!x->unsynced) {
-            x->unsynced = true;
-            x->next_unsynced = x->w->unsynced;
-            x->w->unsynced = x;
-            sink_want_sync(x->w->sink, x->record_at);
-        }
-        if (!x->deadline.loop)
-            exchange_wait(x, 10000);
-        return;
+    if (exchange_is_synced(x))
+        exchange_go(x, STEP_STREAM);
+    else if (!x->deadline.loop)
+        exchange_wait(x, 10000);
+}
+
+bool exchange_is_synced(struct exchange *x)
+{
+    if (!x->view->config->audit.sync_always || sink_synced(x->w->sink) >= x->record_at)
+        return true;
+    if (!x->unsynced) {
+        x->unsynced = true;
+        x->next_unsynced = x->w->unsynced;
+        x->w->unsynced = x;
+        sink_want_sync(x->w->sink, x->record_at);
     }
-    exchange_go(x, STEP_STREAM);
+    return false;
 }
 
 void exchange_synced(struct worker *w)
@@ -498,7 +503,10 @@ void exchange_synced(struct worker *w)
             continue;
         if (x->record_at <= done) {
             x->unsynced = false;
-            exchange_run(x);
+            if (x->step == STEP_STREAM)
+                exchange_origin_room(x); /* a WebSocket message that waited */
+            else
+                exchange_run(x);
         } else {
             most = x->record_at > most ? x->record_at : most;
             x->next_unsynced = w->unsynced;

@@ -256,6 +256,10 @@ void exchange_origin_ready(struct exchange *x);
 void exchange_stop(struct exchange *x, enum end end, const char *why);
 /* The log has written so far: exchanges that waited go on. */
 void exchange_synced(struct worker *w);
+/* What lasts is judged by what is live, also while nothing moves: a set that nobody asks for is forgotten (mint/lease_client.h). Every
+ * EXCHANGE_KNOWN_MS. */
+enum { EXCHANGE_KNOWN_MS = 10000 };
+void exchange_keep_known(struct worker *w);
 /* A drain of so many ms begins: tunnels do not outlast it. */
 void exchange_tunnels_drain(struct worker *w, uint64_t ms);
 /* A new view: whatever it would refuse now is stopped. */

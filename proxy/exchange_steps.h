@@ -18,6 +18,8 @@ void exchange_wait(struct exchange *x, uint64_t ms);
 void exchange_know(struct exchange *x);
 void exchange_on_deadline(struct timer *t);
 void exchange_stream_start(struct exchange *x);
+/* Is its record safe, as far as sync: always asks for that? Else exchange_synced goes on with it. */
+bool exchange_is_synced(struct exchange *x);
 /* Something moved: the wait begins anew. */
 void exchange_touch(struct exchange *x);
 /* May its bytes go through unread, by x->view? END_OK with the verdict, or why not. */

@@ -222,6 +222,37 @@ void exchange_refresh_scrub(struct exchange *x)
     x->scrub_generation = now;
 }
 
+/* The request's body goes on: it is watched for what is live now. */
+static void renew_watch(struct exchange *x)
+{
+    struct lease_set *set = NULL;
+    struct lease_wait *wait = NULL;
+    if (lease_live(x->w->leases, x->agent, NULL, &set, NULL, NULL, &wait) == 1) {
+        body_watch_renew(&x->watch, set ? set->needles : NULL);
+        lease_set_unref(&x->known);
+        x->known = set;
+    }
+    lease_cancel(&wait);
+}
+
+void exchange_keep_known(struct worker *w)
+{
+    for (struct exchange *x = w->exchanges; x; x = x->next) {
+        if (x->step != STEP_STREAM)
+            continue;
+        if (x->tunnel) {
+            exchange_tunnel_renew(x);
+            continue;
+        }
+        x->scrub_generation--; /* asked for in any case */
+        exchange_refresh_scrub(x);
+        if (x->switched)
+            exchange_ws_refresh(x, true);
+        else if (!x->request_sent)
+            renew_watch(x);
+    }
+}
+
 static bool is_head_request(const struct exchange *x)
 {
     return str_eq(x->req.method, STR("HEAD"));

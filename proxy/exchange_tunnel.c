@@ -10,7 +10,7 @@
 #include "proxy/record.h"
 
 /* What nobody asks for is forgotten, and then nobody is told of news about it. */
-enum { KNOWN_MS = 10000, DRAIN_MARGIN_MS = 1000 };
+enum { DRAIN_MARGIN_MS = 1000 };
 
 enum end exchange_tunnel_policy(struct exchange *x)
 {
@@ -75,7 +75,7 @@ void exchange_tunnel_start(struct exchange *x)
 void exchange_tunnel_renew(struct exchange *x)
 {
     uint64_t now = lease_client_generation(x->w->leases), now_ms = loop_now_ms(x->w->loop);
-    if (now == x->scrub_generation && now_ms - x->known_ms < KNOWN_MS)
+    if (now == x->scrub_generation && now_ms - x->known_ms < EXCHANGE_KNOWN_MS)
         return;
     struct lease_set *set = NULL;
     struct lease_wait *wait = NULL;

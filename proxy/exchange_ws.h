@@ -42,6 +42,8 @@ void exchange_ws_origin_room(struct exchange *x);
 bool exchange_ws_from_origin(struct exchange *x, struct str data);
 /* Is some of that still to be read? Then nothing more of the host is taken. */
 bool exchange_ws_unread(const struct exchange *x);
+/* Values that became live since are watched for; anyway: also when nothing seems to have changed. */
+void exchange_ws_refresh(struct exchange *x, bool anyway);
 /* What was gathered for the client was sent: where the kernel took all at once, nobody else will say that there is room again. */
 void exchange_ws_flushed(struct exchange *x);
 /* The client has room: goes on with what is unread. */
@@ -68,53 +70,77 @@ struct ws {
     struct ws_handshake hs;
     unsigned close_code; /* that a fault asks for; 0: by how it ends */
 
-    /* from the client */
+    /* from the client (exchange_ws_client.c) */
     struct ws_in up;
-    bool slot;    /* text is put together and swapped */
-    bool whole;   /* this message is put together */
-    bool feeding; /* on the stack */
+    bool slot;      /* text is put together and swapped */
+    bool whole;     /* this message is put together */
+    bool taking;    /* on the stack */
+    bool stopped;   /* something must be done before more is taken */
+    bool ended;     /* nothing comes after the rest */
+    bool inflating; /* of coded, what lies past coded_at was not looked at yet */
     struct ws_inflate *inflate;
-    struct ws_deflate *deflate;
     uint32_t utf8;
     uint64_t size; /* of the message, inflated */
     uint64_t known_generation;
-    struct body_watch texts; /* what is put together is watched for values only: its placeholders are judged by the swap */
-    struct buf message;
-    uint64_t held;   /* of worker.ws_held */
+    struct turn up_turn;
+    struct buf coded; /* a piece without its mask */
+    size_t coded_at, coded_mask_at;
     struct buf rest; /* came while something had to wait */
-    struct buf made; /* wiped: the payload of a frame whose head was sent */
-    unsigned char made_mask[WS_MASK];
-    size_t made_at;
-    /* its swaps */
+
+    /* a message that is put together (exchange_ws_swap.c) */
+    struct ws_deflate *deflate;
+    struct body_watch texts; /* it is watched for values only: its placeholders are judged by the swap */
+    struct buf message;
+    uint64_t held; /* of worker.ws_held */
     struct swap_plan plan;
     struct lease *leases[SWAP_MAX];
     struct lease_wait *waits[SWAP_MAX];
     struct lease_slot slots[SWAP_MAX];
     size_t leases_missing;
     bool lease_retried;
+    bool ready;       /* whole, with its leases */
+    bool compressing; /* what is left of message goes to made */
+    struct buf made;  /* wiped: the payload of a frame; once it is whole the frame's head was sent */
+    unsigned char made_mask[WS_MASK];
+    size_t made_at;
     const struct credential *used[SWAP_MAX]; /* in any message */
     struct lease *used_leases[SWAP_MAX];
     size_t nused;
 
-    /* from the host */
+    /* from the host (exchange_ws_host.c) */
     struct ws_in down;
     bool reads; /* what messages say is inflated and scrubbed */
+    bool begun; /* a frame of this message went to the client */
     struct ws_inflate *down_inflate;
     uint32_t down_utf8;
     uint64_t down_size;
-    bool begun;        /* a frame of this message went to the client */
+    struct turn down_turn;
     struct buf gather; /* wiped: scrubbed, not yet in a frame */
     struct buf unread; /* wiped */
-    struct task resume;
 };
+/* False: out of memory. */
+bool exchange_ws_client_init(struct exchange *x);
 bool exchange_ws_swap_init(struct exchange *x);
+bool exchange_ws_host_init(struct exchange *x);
+void exchange_ws_client_done(struct exchange *x);
 void exchange_ws_swap_done(struct exchange *x);
-/* The client sent what ends the connection. */
+void exchange_ws_host_done(struct exchange *x);
+
+/* The client sent what ends the connection. The second returns false. */
 void exchange_ws_fault(struct exchange *x, const struct ws_fault *fault);
-/* A step that could not be told by ws_fault. */
+bool exchange_ws_wrong(struct exchange *x, unsigned code, const char *why);
 static inline struct ws_fault ws_fault_of(unsigned code, const char *why)
 {
     return (struct ws_fault) { .why = why, .code = code };
 }
+/* False: the exchange is over. */
+bool exchange_ws_give_origin(struct exchange *x, struct str data);
+/* Has the host room, perhaps once what it has is written? */
+bool exchange_ws_has_room(struct exchange *x);
+/* A piece of a message that is put together, inflated; and its end. False: the exchange is over. */
+bool exchange_ws_gather(struct exchange *x, struct str piece);
+bool exchange_ws_gathered(struct exchange *x);
+/* Makes and sends what was put together. True: all of it is with the host's side. */
+bool exchange_ws_push(struct exchange *x);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proxy/record.h"
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "proxy/agent_table.h"
@@ -207,6 +208,25 @@ int record_open(struct exchange *x)
     x->record_n = n;
     x->record_at = sink_position(x->w->sink);
     x->recorded = true;
+    return 0;
+}
+
+int record_used(struct exchange *x, const struct credential *c, const struct lease *lease)
+{
+    char at[28];
+    event_init(&ev, EVENT_LEASE);
+    put_or_null(&ev, FIELD_AGENT, str_c(x->agent_name));
+    event_put_str(&ev, FIELD_CONN_ID, str_c(x->conn_id));
+    event_put_str(&ev, FIELD_REQUEST_ID, str_c(x->request_id));
+    put_word(x, &ev, FIELD_HOST, host_str(&x->host));
+    event_put_u64(&ev, FIELD_PORT, x->port);
+    event_put_str(&ev, FIELD_CREDENTIAL, c->name);
+    event_put_str(&ev, FIELD_LEASE_ID, str_c(lease->id));
+    event_put_str(&ev, FIELD_EXPIRES_AT, str_c(clock_format_us(lease->expires_us, at)));
+    event_put_str(&ev, FIELD_RESULT, STR("used"));
+    if (sink_write(x->w->sink, &ev, false))
+        return -1;
+    x->record_at = sink_position(x->w->sink);
     return 0;
 }
 

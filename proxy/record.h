@@ -15,6 +15,8 @@ bool record_ready(struct worker *w, const struct view *v);
 /* 0, or -1: no room (refuse: audit_unavailable). */
 int record_open(struct exchange *x);
 void record_close(struct exchange *x);
+/* A credential that a message uses for the first time, after the open. The message waits until exchange_is_synced. 0, or -1: no room. */
+int record_used(struct exchange *x, const struct credential *c, const struct lease *lease);
 /* ph may be NULL. cls and severity are static strings. */
 void record_finding(struct exchange *x, const char *cls, const char *severity, unsigned score, const struct placeholder *ph,
                     const char *where, struct str sentence);

@@ -108,6 +108,10 @@ static void on_sweep(struct timer *t)
     struct worker *w = (struct worker *)((char *)t - offsetof(struct worker, sweep));
     timer_set(w->loop, t, SWEEP_MS);
     give_back(w);
+    if (loop_now_ms(w->loop) - w->known_ms >= EXCHANGE_KNOWN_MS) {
+        w->known_ms = loop_now_ms(w->loop);
+        exchange_keep_known(w);
+    }
     record_counted(w, false);
     listener_resume(w);
     if (w->unsynced)
@@ -155,6 +159,7 @@ struct worker *worker_new(struct loop *l, const struct worker_options *o, const 
     w->sweep.cb = on_sweep;
     w->rest.cb = on_rest;
     dial_share_init(w);
+    turns_init(&w->ws_turns, l, WORKER_TURN);
     buf_init(&w->scratch, 4 * 1024 * 1024);
     w->scratch.wipe = true;
     w->synced = (struct watch) { .fd = sink_done_fd(o->sink), .events = EPOLLIN, .cb = on_synced };
@@ -193,6 +198,7 @@ void worker_free(struct worker **wp)
     if (w->pool)
         pool_free(&w->pool);
     dial_share_done(w);
+    turns_done(&w->ws_turns);
     task_cancel(&w->burial);
     on_burial(&w->burial);
     if (w->agents)

@@ -211,6 +211,7 @@ bool ws_inflate_end(struct ws_inflate *i)
 struct ws_deflate {
     z_stream z;
     bool alone;
+    bool begun;  /* within a message */
     bool stored; /* no compressor: its window would be wider than the peer's */
 };
 
@@ -242,48 +243,54 @@ void ws_deflate_free(struct ws_deflate **dp)
     free(d);
 }
 
-int ws_deflate_put(struct ws_deflate *d, struct str message, struct buf *out)
+/* In stored blocks: what is compressed after them has nothing to refer to. */
+static int put_stored(struct ws_deflate *d, struct str piece, bool last, struct buf *out)
+{
+    while (piece.n) {
+        size_t n = piece.n < STORED_MAX ? piece.n : STORED_MAX;
+        unsigned char head[5] = { 0, (unsigned char)n, (unsigned char)(n >> 8), (unsigned char)~n, (unsigned char)(~n >> 8) };
+        buf_put(out, str_of(head, sizeof head));
+        buf_put(out, str_sub(piece, 0, n));
+        piece = str_from(piece, n);
+    }
+    if (last)
+        buf_putc(out, 0); /* the head of the empty block whose rest is the tail */
+    if (!d->stored && deflateReset(&d->z) != Z_OK)
+        return -1;
+    return out->failed ? -1 : 0;
+}
+
+int ws_deflate_put(struct ws_deflate *d, struct str piece, bool last, struct buf *out)
 {
     if (d->stored)
-        return ws_deflate_put_stored(d, message, out);
-    if (!message.n) /* a second flush in a row would give nothing, but one byte must be (7.2.3.6) */
-        return buf_putc(out, 0);
-    if (message.n > UINT32_MAX / 2)
+        return put_stored(d, piece, last, out);
+    if (!piece.n && !d->begun) /* a second flush in a row would give nothing, but one byte must be (7.2.3.6) */
+        return last ? buf_putc(out, 0) : 0;
+    if (piece.n > UINT32_MAX / 2)
         return -1;
+    d->begun = !last;
     size_t start = buf_size(out);
-    d->z.next_in = (z_const Bytef *)(uintptr_t)zbytes(message.p);
-    d->z.avail_in = (uInt)message.n;
+    d->z.next_in = (z_const Bytef *)(uintptr_t)zbytes(piece.p);
+    d->z.avail_in = (uInt)piece.n;
     do {
         char *p = buf_reserve(out, DEFLATE_PIECE);
         if (!p)
             return -1;
         d->z.next_out = (Bytef *)(void *)p;
         d->z.avail_out = DEFLATE_PIECE;
-        if (deflate(&d->z, Z_SYNC_FLUSH) == Z_STREAM_ERROR)
+        if (deflate(&d->z, last ? Z_SYNC_FLUSH : Z_NO_FLUSH) == Z_STREAM_ERROR)
             return -1;
         buf_wrote(out, DEFLATE_PIECE - d->z.avail_out);
     } while (!d->z.avail_out);
     d->z.next_in = NULL;
+    if (!last)
+        return 0;
     MUST(buf_size(out) - start >= 4);
     out->tail -= 4; /* the empty block of the flush, which the other side puts back */
-    if (d->alone && deflateReset(&d->z) != Z_OK)
-        return -1;
-    return out->failed ? -1 : 0;
+    return d->alone && deflateReset(&d->z) != Z_OK ? -1 : 0;
 }
 
 int ws_deflate_put_stored(struct ws_deflate *d, struct str message, struct buf *out)
 {
-    do {
-        size_t n = message.n < STORED_MAX ? message.n : STORED_MAX;
-        if (!n)
-            break;
-        unsigned char head[5] = { 0, (unsigned char)n, (unsigned char)(n >> 8), (unsigned char)~n, (unsigned char)(~n >> 8) };
-        buf_put(out, str_of(head, sizeof head));
-        buf_put(out, str_sub(message, 0, n));
-        message = str_from(message, n);
-    } while (message.n);
-    buf_putc(out, 0); /* the head of the empty block whose rest is the tail */
-    if (!d->stored && deflateReset(&d->z) != Z_OK)
-        return -1;
-    return out->failed ? -1 : 0;
+    return put_stored(d, message, true, out);
 }

@@ -45,8 +45,9 @@ struct ws_deflate;
 /* bits: the widest window the peer has. */
 struct ws_deflate *ws_deflate_new(bool alone, unsigned bits);
 void ws_deflate_free(struct ws_deflate **d);
-/* Appends one message, compressed. 0 or -1 (out is full, memory). */
-int ws_deflate_put(struct ws_deflate *d, struct str message, struct buf *out);
+/* Appends the next piece of a message, compressed; the last one may be empty only when it is the whole message. 0 or -1 (out is full,
+ * memory). */
+int ws_deflate_put(struct ws_deflate *d, struct str piece, bool last, struct buf *out);
 /* Appends one message in stored blocks, and forgets what came before: nothing of it can be told from the length of this message or a
  * later one. For what holds a real value. */
 int ws_deflate_put_stored(struct ws_deflate *d, struct str message, struct buf *out);

@@ -33,25 +33,26 @@ class Killer:
     def __init__(self):
         self.pids, self.lock, self.heads, self.killed = [], threading.Lock(), [], 0
 
-    def __call__(self, conn, origin):
-        first = conn.recv()
+    def strike(self):
         with self.lock:
             victims, self.pids = self.pids, []
         for kill, pid in victims:
             kill(pid, signal.SIGKILL)
             self.killed += 1
-        if not first:
-            return
-        conn.buf += first
+
+    def __call__(self, conn, origin):
         try:
-            m = L.read_request(conn)
-            origin.requests.append(m)
-            self.heads.append(m.target)
-            while True:
-                conn.send(L.answer(200, "ok"))
+            while True:  # on whichever connection it comes
+                if not conn.buf:
+                    first = conn.recv()
+                    if not first:
+                        return
+                    conn.buf += first
+                self.strike()
                 m = L.read_request(conn)
                 origin.requests.append(m)
                 self.heads.append(m.target)
+                conn.send(L.answer(200, "ok"))
         except L.Closed as e:
             if e.got:
                 self.heads.append(e.got.split(b" ")[1].decode() if b" " in e.got else None)

@@ -8,12 +8,13 @@ import json
 import os
 import struct
 import subprocess
+import sys
 import threading
 import time
 import zlib
 
 from lab import EXE as L_EXE
-from lab import Lab, Skip, main, read_head, read_response, sanitized, wait_for
+from lab import Lab, Skip, kill, main, read_head, read_response, sanitized, wait_for
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -21,7 +22,11 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 
 def make_lab():
-    lab = Lab(
+    return make_lab_stopped().patched()
+
+
+def make_lab_stopped():
+    return Lab(
         hosts={"ws.test": "127.0.0.2", "peer.test": "127.0.0.6"},
         rules="""  - {name: ws, hosts: [ws.test, peer.test], ports: [PORT], action: allow}
   - {name: ws-plain, hosts: [ws.test], ports: [PLAINPORT], schemes: [http], action: allow}
@@ -38,7 +43,6 @@ def make_lab():
         tail="limits: {ws_message_bytes: 1MiB, ws_frame_bytes: 64MiB}\n",
         start=False,
     )
-    return lab.patched()
 
 
 # ---------------------------------------------------------------- frames
@@ -727,6 +731,70 @@ def test_a_reload_that_takes_the_slot_away(lab):
         ended(c, 1008, "revoked")
 
 
+def test_a_reload_that_narrows_one_of_two_credentials(lab):
+    """... ends it too, though the other one is swapped as before. The control: a reload that changes nothing of the two."""
+    second = """  - name: second
+    agents: [coder]
+    hosts: [ws.test]
+    ports: [PORT]
+    slots: [websocket]
+    env: SECOND_TOKEN
+    source: {file: REAL2}
+"""
+    lab2 = make_lab_stopped()
+    lab2.extra["credentials"] += second
+    with lab2.patched() as lab2:
+        def reloaded(**changed):
+            lab2.extra.update({k: lab2.extra[k].replace(*v) for k, v in changed.items()})
+            with open(lab2.path("outgate.yaml"), "w") as f:
+                f.write(lab2.config())
+            assert lab2.run("reload", "-c", lab2.path("outgate.yaml")).returncode == 0
+
+        lab2.api.reset(echoes())
+        c = opened(lab2, "ws.test")
+        for changed in (dict(tail=("1MiB", "2MiB")), dict(credentials=("hosts: [ws.test]", "hosts: [peer.test]"))):
+            c.send(frame(identify(lab2)))
+            assert read_message(c)[1] == identify(lab2).encode()
+            reloaded(**changed)
+        ended(c, 1008, "revoked")
+
+
+def test_a_use_is_in_the_log_before_it_leaves(lab):
+    """Whatever happens to the worker afterwards. Once for each credential of a WebSocket, however many messages follow."""
+    for tail in ("", "audit: {sync: always}\n"):
+        lab2 = make_lab_stopped()
+        lab2.extra["tail"] += tail
+        with lab2.patched() as lab2:
+            killed = threading.Event()
+
+            def kills(conn, origin):
+                switch(conn, origin)
+                while True:
+                    f = read_frame(conn)
+                    origin.frames.append(f.payload)
+                    if len(origin.frames) < 3:
+                        conn.send(frame("again", masked=False))
+                        continue
+                    kill(lab2.workers_pids()[0])
+                    killed.set()
+                    return
+
+            lab2.api.frames = []
+            lab2.api.reset(kills)
+            c = opened(lab2, "ws.test")
+            before = lab2.mark()
+            for text in ("nothing in it", identify(lab2)):
+                c.send(frame(text))
+                assert read_message(c)[1] == b"again"
+            c.send(frame(identify(lab2)))
+            assert killed.wait(20)
+            assert lab2.api.frames == [b"nothing in it", *[identify(lab2, lab2.real2).encode()] * 2]
+            closed = lab2.event(lambda e: e["host"] == "ws.test" and e["end"] == "worker_died", after=before)
+            used = [e for e in lab2.events("lease") if e["result"] == "used"]
+            assert [(e["credential"], e["host"], e["request_id"], e["agent"]) for e in used] == [("gateway", "ws.test", closed["request_id"], "coder")], used
+            assert used[0]["seq"] < closed["seq"] and used[0]["lease_id"] and used[0]["expires_at"]
+
+
 def test_a_rule_that_expires_ends_it(lab):
     lasts = 10 if sanitized() else 6
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + lasts))
@@ -814,6 +882,72 @@ def test_bombs(lab):
     while (f := read_frame(c)).op != CLOSE:
         n += len(f.payload)
     assert f.code == 1009 and f.reason == "origin_protocol" and n <= 1024 * 1024, (f, n)
+
+
+# Another client, in a process of its own: the median of what an answer of the proxy itself takes.
+PROBE = """
+import socket, statistics, sys, time
+took = []
+for _ in range(31):
+    start = time.monotonic()
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
+        s.sendall(b"GET /healthz HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+        assert s.recv(4096).startswith(b"HTTP/1.1 200"), "healthz"
+    took.append(time.monotonic() - start)
+    time.sleep(0.03)  # so that they meet all kinds of moments
+print(statistics.median(took))
+"""
+
+
+def test_what_messages_inflate_to_keeps_nobody_waiting(lab):
+    """A worker inflates and compresses a little at a time: others have their turn while a message of 16 MiB is on its way."""
+    if sanitized():
+        raise Skip("how long others wait is measured without sanitizers")
+    most = 16 * 1024 * 1024
+    with make_lab() as big:
+        big.extra["tail"] = "limits: {ws_message_bytes: 16MiB}\n"
+        with open(big.path("outgate.yaml"), "w") as f:
+            f.write(big.config())
+        assert big.run("reload", "-c", big.path("outgate.yaml")).returncode == 0
+        sent = frame(deflated("a" * most), rsv1=True)
+
+        def takes(conn, origin):
+            switch(conn, origin, PMD_ON)
+            while (f := read_frame(conn)).op != CLOSE:
+                origin.taken += 1
+                conn.send(frame("next", masked=False))
+
+        def gives(conn, origin):
+            switch(conn, origin, PMD_ON)
+            while read_frame(conn).op != CLOSE:
+                conn.send(frame(deflated("a" * most), rsv1=True, masked=False))
+
+        for name, origin, handler in (("ws.test", big.api, takes), ("open.test", big.open, takes), ("ws.test", big.api, gives)):
+            origin.taken, stop, done, broken = 0, threading.Event(), [0], []
+
+            def bombs():
+                try:
+                    c = opened(big, name, [PMD])
+                    while not stop.is_set():
+                        c.send(sent if handler is takes else frame("go"))
+                        read_message(c)
+                        c.received.clear()
+                        done[0] += 1
+                except Exception as e:  # said where the test can see it
+                    broken.append(e)
+
+            origin.reset(handler)
+            threads = [threading.Thread(target=bombs) for _ in range(3)]
+            for t in threads:
+                t.start()
+            wait_for(lambda: done[0] or broken, "a message that went through")
+            before, r = done[0], subprocess.run([sys.executable, "-c", PROBE, str(big.port)], capture_output=True, text=True, timeout=50)
+            wait_for(lambda: done[0] > before or broken, "another one")  # the control: they went on meanwhile
+            stop.set()
+            for t in threads:
+                t.join()
+            assert not broken and r.returncode == 0, (broken, r.stderr)
+            assert float(r.stdout) < 0.05, (name, handler, r.stdout)
 
 
 # ---------------------------------------------------------------- the scrubber

@@ -307,9 +307,14 @@ static void test_hostile_ring(void **state)
     event_init(&e, EVENT_CHECKPOINT); /* not a ring's */
     assert_int_equal(sink_write(ring.sink, &e, false), 0);
     event_init(&e, EVENT_LEASE); /* not a worker's */
+    event_put_str(&e, FIELD_RESULT, STR("given"));
+    assert_int_equal(sink_write(ring.sink, &e, false), 0);
+    event_init(&e, EVENT_LEASE); /* the control: this one is */
+    event_put_str(&e, FIELD_RESULT, STR("used"));
     assert_int_equal(sink_write(ring.sink, &e, false), 0);
     lab_settle(&lab, &ring);
     assert_int_equal(lab_count(&lab, "lifecycle", "what", "bad_record"), 2);
+    assert_int_equal(lab_count(&lab, "lease", "result", "used"), 1);
     assert_true(sink_ready(ring.sink, 1, 2000));
     atomic_store(&view.head->write_pos, UINT64_MAX - 7); /* absurd */
     loop_run_once(lab.loop, 10);
