@@ -79,7 +79,7 @@ int h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     buf_put(&c->out, str_of(head, 9));
     buf_put(&c->out, str_sub(buf_str(&s->out), 0, n));
-    buf_consume(&s->out, n);
+    h2_answer_gone(s, n);
     if (!buf_size(&s->out))
         worker_take_back(c->w, &s->out);
     h2_carried(c, n);
@@ -148,11 +148,12 @@ static void answer_body(struct client *c, struct exchange *x, struct str data)
     worker_lend(c->w, &s->out);
     if (!buf_size(&s->out))
         s->moved_ms = loop_now_ms(c->w->loop);
-    buf_put(&s->out, data);
-    if (s->out.failed)
+    if (h2_keep_answer(s, data))
+        wake(s);
+    else if (s->out.failed)
         h2_reset(s, NGHTTP2_INTERNAL_ERROR);
     else
-        wake(s);
+        exchange_stop(x, END_RATE_LIMITED, "the answers that wait for their clients are more than the agent's share of limits.h2_answer_bytes");
 }
 
 static void keep_trailers(struct client_stream *s, const struct field *trailers, size_t n)
@@ -198,7 +199,8 @@ static void answer_refusal(struct client *c, struct exchange *x, enum end end)
     if (s && !s->closed) {
         struct str body = str_eq(x->req.method, STR("HEAD")) ? STR("") : buf_str(&r.body);
         s->moved_ms = loop_now_ms(c->w->loop);
-        buf_put(&s->out, body);
+        if (!h2_keep_answer(s, body))
+            body = STR("");
         s->out_end = true;
         bool grpc = !buf_size(&r.body);
         submit(s, r.status, r.fields, r.nfields, !grpc, buf_size(&r.body), body.n > 0);
@@ -214,6 +216,10 @@ static void answer_cut(struct client *c, struct exchange *x)
     struct client_stream *s = x->client_stream;
     if (!s || s->closed)
         return;
+    if (x->end == END_RATE_LIMITED) { /* what it has of the answer is what there is too much of */
+        h2_reset(s, NGHTTP2_ENHANCE_YOUR_CALM);
+        return;
+    }
     s->cut = true; /* behind what it has of the answer */
     wake(s);
 }

@@ -82,6 +82,23 @@ void h2_drop_held(struct client_stream *s)
     buf_done(&s->in);
 }
 
+bool h2_keep_answer(struct client_stream *s, struct str data)
+{
+    struct worker *w = s->c->w;
+    if (!fair_take(&w->h2_answers, s->owner, data.n, s->c->view->limits->h2_answer_bytes))
+        return false;
+    if (buf_put(&s->out, data) == 0)
+        return true;
+    fair_give(&w->h2_answers, s->owner, data.n);
+    return false;
+}
+
+void h2_answer_gone(struct client_stream *s, size_t n)
+{
+    buf_consume(&s->out, n);
+    fair_give(&s->c->w->h2_answers, s->owner, n);
+}
+
 void h2_stream_free(struct client_stream *s)
 {
     unmark(s);
@@ -91,6 +108,7 @@ void h2_stream_free(struct client_stream *s)
         s->next->link = s->link;
     s->c->h2->nstreams--;
     h2_head_done(&s->head);
+    h2_answer_gone(s, buf_size(&s->out));
     buf_done(&s->out);
     free(s->trailers);
     free(s);

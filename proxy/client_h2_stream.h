@@ -45,7 +45,7 @@ struct client_stream {
     int32_t id;
     struct h2_head head; /* the block that comes, or the trailers that wait */
     struct buf in;       /* held: the exchange does not take it yet */
-    uint64_t owner;      /* whose share of worker.h2_held that is */
+    uint64_t owner;      /* whose share of worker.h2_held that is, and of worker.h2_answers what is in out */
     bool in_end, end_given;
     struct buf out;
     struct field *trailers; /* one block with their bytes */
@@ -69,6 +69,10 @@ struct client_stream {
 struct client_stream *h2_stream_at(nghttp2_session *session, int32_t id);
 struct client_stream *h2_stream_new(struct client *c, int32_t id);
 void h2_stream_free(struct client_stream *s);
+/* Puts it into out, unless the agent has its share of such. False: it does not fit. */
+bool h2_keep_answer(struct client_stream *s, struct str data);
+/* n bytes of out are gone. */
+void h2_answer_gone(struct client_stream *s, size_t n);
 /* It got body since its exchange was flushed. */
 void h2_mark_dirty(struct client_stream *s);
 /* Its exchange waited for room, and there is some. */

@@ -74,6 +74,7 @@ struct worker {
     void *exchanges_free[WORKER_EXCHANGES]; /* memory of exchanges that are over, for those to come */
     unsigned nexchanges_free;
     struct fair_stock h2_held;             /* bytes of request bodies, by client_h2.c, and whose they are */
+    struct fair_stock h2_answers;          /* bytes of answers, by client_h2*.c and origin_h2*.c, and whose they are */
     uint64_t replay_bytes;                 /* of request bodies kept by all exchanges (exchange.replay) */
     struct fair_stock ws_held;             /* bytes of WebSocket messages that are put together or wait for their host */
     struct turns ws_turns;                 /* inflating and compressing, WORKER_TURN bytes of the former a round */

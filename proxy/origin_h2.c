@@ -122,6 +122,7 @@ int origin_h2_attach(struct origin *o, struct exchange *x)
     s->out.wipe = true;
     buf_init(&s->in, 2 * ORIGIN_H2_WINDOW);
     s->in.wipe = x->covered;
+    s->owner = str_hash(str_c(x->agent_name));
     h2_head_init(&s->head);
     h2_head_init(&s->tail);
     h2_head_init(&s->trailers);
@@ -191,6 +192,7 @@ void origin_h2_drop(struct origin_stream *s)
         s->next->link = s->link;
     h->nstreams--;
     o->served++;
+    origin_stream_gone(s, buf_size(&s->in)); /* now: the worker may end before it is buried */
     s->x = NULL;
     if (s->id && !h->lost) {
         nghttp2_session_set_stream_user_data(h->session, s->id, NULL);

@@ -48,6 +48,7 @@ struct origin_stream {
     struct h2_head head, tail;
     struct str piece;    /* body in the frame that is being read */
     struct buf in;       /* body that the client had no room for: at most a window */
+    uint64_t owner;      /* whose share of worker.h2_answers that is */
     enum h2_closing closing;
     bool peer_reset, reset; /* RST_STREAM: by the origin; by us, sent or on its way */
     uint32_t code;
@@ -101,6 +102,8 @@ void origin_h2_queue(struct origin_stream *s);
 void origin_h2_unqueue(struct origin_stream *s);
 /* The stream is done with; its exchange is not told. */
 void origin_h2_drop(struct origin_stream *s);
+/* n bytes of what was kept in `in` are gone. */
+void origin_stream_gone(struct origin_stream *s, size_t n);
 /* Tells the exchange what was written down. */
 void origin_stream_tell(struct origin_stream *s);
 /* The connection broke: how the stream ends. */

@@ -275,7 +275,7 @@ static bool tell_body(struct origin_stream *s)
         return false;
     s->unflushed = true;
     if (kept)
-        buf_consume(&s->in, data.n);
+        origin_stream_gone(s, data.n);
     else
         s->piece = STR_NONE;
     took(s, data.n);
@@ -319,12 +319,29 @@ static void tell_closed(struct origin_stream *s)
     fail(s, s->peer_reset ? END_ORIGIN_CLOSED : END_ORIGIN_PROTOCOL, why, LOSS_FINAL);
 }
 
-/* What the client had no room for stays, out of the frame that is being read. */
-static void keep_piece(struct origin_stream *s)
+void origin_stream_gone(struct origin_stream *s, size_t n)
 {
-    if (s->piece.n && s->x && buf_put(&s->in, s->piece))
-        s->fault = "more than its window allows";
+    buf_consume(&s->in, n);
+    fair_give(&s->o->w->h2_answers, s->owner, n);
+}
+
+/* What the client had no room for stays, out of the frame that is being read. False: the exchange is over. */
+static bool keep_piece(struct origin_stream *s)
+{
+    struct worker *w = s->o->w;
+    struct str piece = s->piece;
     s->piece = STR_NONE;
+    if (!piece.n)
+        return true;
+    if (!fair_take(&w->h2_answers, s->owner, piece.n, s->x->view->limits->h2_answer_bytes)) {
+        exchange_stop(s->x, END_RATE_LIMITED, "the answers that wait for their clients are more than the agent's share of limits.h2_answer_bytes");
+        return false;
+    }
+    if (buf_put(&s->in, piece)) {
+        fair_give(&w->h2_answers, s->owner, piece.n);
+        s->fault = "more than its window allows";
+    }
+    return true;
 }
 
 static void tell_all(struct origin_stream *s)
@@ -344,7 +361,8 @@ static void tell_all(struct origin_stream *s)
         ;
     if (s->x != x)
         return;
-    keep_piece(s);
+    if (!keep_piece(s))
+        return;
     if (s->fault)
         fail_malformed(s, s->fault);
     else if (s->heard == HEARD_ALL && !s->head_waits && !buf_size(&s->in))

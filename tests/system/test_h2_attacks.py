@@ -11,6 +11,7 @@ import time
 
 import faults as F
 import h2_frames as H
+import h2_origin as O
 import lab as L
 from faults import FULL
 from h2_frames import (END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, INITIAL_WINDOW_SIZE, block, continuation, data, frame, headers, indexed, literal, ping,
@@ -701,6 +702,68 @@ def test_answers_that_are_not_taken():
         other.close()
         lab.fresh()
         wait_for(lambda: F.works(lab), "a request after it")
+
+
+def fills(peer, size):
+    """big_answers of an HTTP/2 origin: each stream gets as much as its window allows, at once."""
+    left = {}
+    while True:
+        for s in peer.heads[len(left) :]:
+            big = dict(s.fields)[b":path"].startswith(b"/big")
+            left[s] = size if big else 5
+            peer.send(peer.fields(s, 200, [("content-length", str(left[s]))]))
+        for s in left:
+            while s.reset is None and (room := min(peer.window, peer.room(s), 16384, left[s])) > 0:
+                left[s] -= room
+                peer.send(data(s.number, bytes(room), 0 if left[s] else END_STREAM))
+                peer.window, s.window = peer.window - room, s.window - room
+        peer.next(5)
+
+
+def test_answers_held_for_those_who_do_not_take_them():
+    """What waits in answers is bounded, all connections of an agent together, whichever protocol the origin speaks: past limits.h2_answer_bytes
+    those of which more comes are cut, and the others come whole. The control: with more room all of them do."""
+    size, count = 1 << 20, 30
+    for speaks in ("http/1.1", "h2"):
+        for limit in ("1MiB", "256MiB"):
+            with flood_lab(tail=f"limits: {{h2_answer_bytes: {limit}, write_timeout: 60s, idle_timeout: 60s}}\n") as lab:
+                if speaks == "h2":
+                    O.speak(lab.open, lambda peer: fills(peer, size))
+                else:
+                    lab.open.reset(lambda conn, origin: big_answers(conn, origin, size))
+                before = lab.worker_rss_kib()
+                hs = [attacker(lab, pairs=[(INITIAL_WINDOW_SIZE, 0)], manual=True) for _ in range(2)]
+                ids = [(h, h.request("GET", f"/big/{i}")) for i in range(count // 2) for h in hs]
+
+                def cut():
+                    for h in hs:
+                        while h.next(0.001) is not None:
+                            pass
+                    return [n for h, n in ids if h.stream(n).reset is not None]
+
+                wait_for(lambda: cut() is not None and all(h.stream(n).status == 200 or h.stream(n).reset is not None for h, n in ids), "the heads")
+                settled(lambda: len(cut()))
+                gone = [(h, n) for h, n in ids if h.stream(n).reset is not None]
+                assert bool(gone) == (limit == "1MiB") and len(gone) < count - 1, (speaks, limit, len(gone))
+                if limit == "1MiB" and not L.sanitized():
+                    assert lab.worker_rss_kib() - before < 14 * 1024, (speaks, lab.worker_rss_kib() - before)
+                assert ask(lab)(0).status == 200 and ask(lab)(1).status == 200
+                for h, n in ids:
+                    if (h, n) not in gone:
+                        h.send(window_update(n, size) + window_update(0, size))
+                for h, n in ids:
+                    if (h, n) not in gone:
+                        h.until(lambda: h.stream(n).ended or h.stream(n).reset is not None, "the rest")
+                        assert h.stream(n).reset is None and len(h.stream(n).body) == size, (speaks, limit, n, len(h.stream(n).body))
+                if gone:
+                    e = lab.event(lambda e: e.get("code") == "rate_limited" and e["path"].startswith("/big"))
+                    assert "h2_answer_bytes" in e["message"] and e["agent"] == "mallory", e
+                n = hs[0].request("GET", "/big/after")
+                hs[0].send(window_update(n, size) + window_update(0, size))
+                hs[0].until(lambda: hs[0].stream(n).ended or hs[0].stream(n).reset is not None, "one after them")
+                assert len(hs[0].stream(n).body) == size, "what was held is free again"
+                for h in hs:
+                    h.close()
 
 
 def test_answers_that_are_not_taken_for_too_long():
