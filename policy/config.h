@@ -129,6 +129,7 @@ struct credential {
     struct str like;        /* shape of the derived one, from the placeholder's env name or "" (mint/placeholder.h) */
     struct str env;
     enum source_kind source;
+    struct config_at source_at;
     struct str source_text; /* sidecar name, variable, absolute path */
     struct str *exec;
     size_t nexec;

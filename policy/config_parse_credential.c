@@ -95,31 +95,37 @@ bool read_occurrences(struct config_reader *r, const struct ynode *v, void *out)
 
 /* --- source --- */
 
+static void set_source(struct credential *c, enum source_kind kind, const struct ynode *v)
+{
+    c->source = kind;
+    c->source_at = (struct config_at) { v->line, v->col };
+}
+
 bool read_source_sidecar(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct credential *c = out;
-    c->source = SOURCE_SIDECAR;
+    set_source(c, SOURCE_SIDECAR, v);
     return read_name(r, v, &c->source_text);
 }
 
 bool read_source_env(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct credential *c = out;
-    c->source = SOURCE_ENV;
+    set_source(c, SOURCE_ENV, v);
     return read_variable(r, v, &c->source_text);
 }
 
 bool read_source_file(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct credential *c = out;
-    c->source = SOURCE_FILE;
+    set_source(c, SOURCE_FILE, v);
     return read_path(r, v, &c->source_text);
 }
 
 bool read_source_exec(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct credential *c = out;
-    c->source = SOURCE_EXEC;
+    set_source(c, SOURCE_EXEC, v);
     if (v->kind != YNODE_LIST || !v->n)
         return config_expected(r, v, "a list: the command and its arguments");
     if (!config_read_list(r, v, &c->exec, sizeof *c->exec, EXEC_MAX, read_text))

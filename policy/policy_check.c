@@ -463,6 +463,26 @@ static void check_tunnel_reached(const struct policy *p, struct diag *diag, cons
                        STR_ARG(rule->name), STR_ARG(before->name), before->at.line);
 }
 
+/* Ports of protocols in which the server speaks first, in clear text: a client waits for it, and no ClientHello ever comes. */
+static const struct {
+    uint16_t port;
+    const char *name;
+} server_first[] = {
+    { 21, "FTP" },   { 22, "SSH" },         { 23, "telnet" },  { 25, "SMTP" },         { 110, "POP3" },  { 119, "NNTP" },
+    { 143, "IMAP" }, { 587, "submission" }, { 3306, "MySQL" }, { 4190, "ManageSieve" }, { 5900, "VNC" },
+};
+
+static void check_tunnel_ports(const struct policy *p, struct diag *diag, const struct rule *rule)
+{
+    for (size_t i = 0; !rule->tls_none && i < rule->nports; i++)
+        for (size_t k = 0; k < sizeof server_first / sizeof *server_first; k++)
+            if (rule->ports[i] == server_first[k].port)
+                policy_warning(p, diag, rule->at,
+                               "ports: expected ports on which the client begins with TLS, got %u (%s), on which the server speaks first: its connections "
+                               "are refused (write tls: none to let them through)",
+                               rule->ports[i], server_first[k].name);
+}
+
 static void check_tunnels(const struct policy *p, struct diag *diag)
 {
     size_t work = 0;
@@ -470,6 +490,7 @@ static void check_tunnels(const struct policy *p, struct diag *diag)
         const struct rule *rule = &p->config->rules[i];
         if (rule->action != RULE_TUNNEL)
             continue;
+        check_tunnel_ports(p, diag, rule);
         check_tunnel_credentials(p, diag, rule, &work);
         check_tunnel_reached(p, diag, rule, &work);
     }

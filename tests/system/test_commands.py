@@ -195,6 +195,41 @@ def test_check_side_file_missing():
         assert r.returncode == NO and "ca_file" in r.err and "nothere.pem" in r.err and re.search(r":\d+:\d+: ca_file", r.err)
 
 
+def test_check_sources():
+    """What a source lacks on this machine is a warning at its place; put right, it is none."""
+    def warnings(f, text, **env):
+        with open(f.file, "w") as out:
+            out.write(text)
+        r = subprocess.run([L.EXE, "check", "-c", f.file], capture_output=True, text=True, env={**os.environ, **env})
+        assert r.returncode == OK, r.stderr
+        assert r.stdout.endswith(f"no errors, {len(r.stderr.splitlines())} warning{'' if r.stderr.count('warning: ') == 1 else 's'}\n"), (r.stdout, r.stderr)
+        return [line.removeprefix(f"warning: {f.file}:") for line in r.stderr.splitlines()]
+
+    with Folder() as f:
+        f.write(credentials=CREDENTIAL.replace("LAB_SOURCE", "LAB_ABSENT_SOURCE"))
+        text = open(f.file).read()
+        at = next(f"{n}:{line.index('LAB_ABSENT') + 1}: " for n, line in enumerate(text.splitlines(), 1) if "LAB_ABSENT" in line)
+        said, = warnings(f, text)
+        assert said.startswith(at + "source.env: expected ") and '"LAB_ABSENT_SOURCE", which is not set here' in said and "outgate serve" in said, said
+        assert "which is empty here" in warnings(f, text, LAB_ABSENT_SOURCE="")[0]
+        assert warnings(f, text, LAB_ABSENT_SOURCE="x" * 20) == []
+        text, path = text.replace("{env: LAB_ABSENT_SOURCE}", "{file: value.txt}"), f.path("value.txt")
+        at = at.split(":")[0]
+        said, = warnings(f, text)
+        assert re.match(rf"{at}:\d+: source\.file: expected .*, got \"{re.escape(path)}\", which does not exist: .*\(write the value there", said), said
+        os.mkdir(path)
+        assert "which is not a regular file" in warnings(f, text)[0]
+        os.rmdir(path)
+        for size, fault in ((0, "which is empty"), (10241, "too long"), (20, None)):
+            with open(path, "w") as out:
+                out.write("x" * size)
+            said = warnings(f, text)
+            assert (len(said) == 1 and fault in said[0]) if fault else said == [], said
+        if os.geteuid():
+            os.chmod(path, 0)
+            assert "which this user may not read" in warnings(f, text)[0]
+
+
 # ---------------------------------------------------------------- explain, env, placeholder, ca
 
 
