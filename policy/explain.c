@@ -19,13 +19,20 @@ static void put_text(struct buf *out, struct str s)
 
 static const char *scheme_name(enum scheme s)
 {
-    return s == SCHEME_HTTPS ? "https" : s == SCHEME_HTTP ? "http" : "scheme not known yet,";
+    return s == SCHEME_HTTPS ? "https" : "http";
 }
 
-static const char *fit_words(enum fit fit, bool expired, bool tunnel)
+static const char *tunnel_words(const struct rule *rule, const struct ask *ask)
 {
-    if (tunnel && fit == FIT_PORT)
-        return "no: other ports, or a rule before it depends on the request";
+    if (rule->nports ? !ports_fit(rule->ports, rule->nports, ask->port) : ask->port != 443)
+        return "no: other ports";
+    return ask->scheme == SCHEME_HTTP ? "no: a tunnel begins with CONNECT or SOCKS5, and http with neither" : "no: a rule before it depends on the request";
+}
+
+static const char *fit_words(enum fit fit, const struct rule *rule, const struct ask *ask, bool expired)
+{
+    if (rule->action == RULE_TUNNEL && fit == FIT_PORT)
+        return tunnel_words(rule, ask);
     switch (fit) {
     case FIT_NO:
         return expired ? "no: it has expired" : "no: it is for other agents";
@@ -62,9 +69,12 @@ static void put_request(const struct policy *p, const struct ask *ask, struct bu
     put_at(out, p, ask->agent->at);
     buf_putf(out, "request ");
     put_text(out, ask->method);
-    buf_putf(out, " %s ", scheme_name(ask->scheme));
-    authority_put(out, ask->host, ask->port, 0);
     buf_putf(out, " ");
+    if (ask->scheme != SCHEME_NONE)
+        buf_putf(out, "%s ", scheme_name(ask->scheme));
+    authority_put(out, ask->host, ask->port, 0);
+    if (ask->path.n)
+        buf_putf(out, " ");
     put_text(out, ask->path);
     buf_putf(out, "\n");
 }
@@ -81,7 +91,7 @@ static void put_rules(const struct policy *p, const struct ask *ask, const struc
         enum fit fit = rule_fit(p, rule, ask);
         bool expired = rule->expires_us && ask->now_us >= rule->expires_us;
         seen++;
-        const char *words = rule == tunnel ? "yes: the bytes of a CONNECT go through unread" : fit_words(fit, expired, rule->action == RULE_TUNNEL);
+        const char *words = rule == tunnel ? "yes" : fit_words(fit, rule, ask, expired);
         buf_putf(out, "rule %.*s [%s]: %s", STR_ARG(rule->name), action_name(rule->action), words);
         put_at(out, p, rule->at);
         if (fit == FIT_YES || rule == tunnel)
@@ -102,7 +112,7 @@ static void put_verdict(const struct policy *p, const struct ask *ask, const str
         v = *at_connect;
     else
         policy_eval(p, ask, &v);
-    buf_putf(out, "verdict %s", names[v.kind]);
+    buf_putf(out, "the rules say %s", names[v.kind]);
     if (v.code != END_OK)
         buf_putf(out, " %s: %s", end_code(v.code), end_sentence(v.code));
     if (v.rule) {
@@ -114,8 +124,27 @@ static void put_verdict(const struct policy *p, const struct ask *ask, const str
     } else {
         buf_putf(out, "\n");
     }
-    if (v.code != END_OK)
-        buf_putf(out, "hint %s\n", end_hint(v.code));
+}
+
+/* Whoever allows a tunnel is to see how far it reaches. */
+static void put_tunnel(const struct rule *rule, const struct ask *ask, struct buf *out)
+{
+    buf_putf(out, "tunnel: ");
+    if (rule->tls_none)
+        buf_putf(out, "whatever the client says");
+    else
+        buf_putf(out, "TLS whose server name is %s, or absent,", ask->host->name);
+    buf_putf(out, " goes through unread to ");
+    authority_put(out, ask->host, ask->port, 0);
+    buf_putf(out, "\ntunnel: the rule covers");
+    for (size_t i = 0; i < rule->nhosts; i++) {
+        const struct host_pattern *h = &rule->hosts[i];
+        buf_putf(out, "%s%s%s", i ? ", " : " ", h->kind == PATTERN_EXACT ? "" : h->kind == PATTERN_ANY ? "*" : "*.", h->kind == PATTERN_ANY ? "" : h->host.name);
+    }
+    buf_putf(out, " on port%s", rule->nports > 1 ? "s" : "");
+    for (size_t i = 0; i < rule->nports; i++)
+        buf_putf(out, "%s%u", i ? ", " : " ", rule->ports[i]);
+    buf_putf(out, "%s\ncredentials: none can be swapped, because a tunnel is not read\n", rule->nports ? "" : " 443");
 }
 
 static void put_credentials(const struct policy *p, const struct ask *ask, struct buf *out)
@@ -125,7 +154,9 @@ static void put_credentials(const struct policy *p, const struct ask *ask, struc
     for (size_t i = 0; i < n && i < sizeof found / sizeof *found; i++) {
         enum end scope = policy_credential_scope(p, found[i], ask);
         buf_putf(out, "credential %.*s: %s", STR_ARG(found[i]->name),
-                 scope == END_OK ? "swapped where its placeholder stands in one of its slots" : end_code(scope));
+                 ask->scheme == SCHEME_NONE ? "swapped in requests in its scope, where its placeholder stands in one of its slots"
+                 : scope == END_OK          ? "swapped where its placeholder stands in one of its slots"
+                                            : end_code(scope));
         put_at(out, p, found[i]->at);
     }
     if (!n)
@@ -146,10 +177,11 @@ int policy_explain(const struct policy *p, const struct ask *ask, struct buf *ou
         buf_putf(out, "connect: intercepted; rules decide about each request in it, with its method and path\n");
     else
         put_rules(p, ask, tunnel ? v.rule : NULL, out);
-    put_verdict(p, ask, tunnel || connect ? &v : NULL, out);
-    if (tunnel)
-        buf_putf(out, "credentials: a tunnel is not read, so none is swapped in it\n");
-    else
+    if (tunnel) {
+        put_tunnel(v.rule, ask, out);
+    } else {
+        put_verdict(p, ask, connect ? &v : NULL, out);
         put_credentials(p, ask, out);
+    }
     return out->failed ? -1 : 0;
 }

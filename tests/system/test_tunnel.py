@@ -164,6 +164,13 @@ def test_check_and_explain():
         args = ("-c", lab.path("outgate.yaml"), "--agent", "coder")
         r = lab.run("explain", *args, "GET", f"https://raw.test:{lab.tls_port}/x")
         assert r.returncode == 0 and b"verdict: tunnel" in r.stdout and b"rule raw [tunnel]: yes" in r.stdout, r.stdout
+        assert r.stdout.count(b"verdict") == 1 and b"none can be swapped, because a tunnel is not read" in r.stdout, r.stdout
+        assert f"TLS whose server name is raw.test, or absent, goes through unread to raw.test:{lab.tls_port}\n".encode() in r.stdout, r.stdout
+        assert f"the rule covers raw.test, 127.0.0.6 on port {lab.tls_port}\n".encode() in r.stdout, r.stdout
+        r = lab.run("explain", *args, "CONNECT", f"ssh.test:{lab.http_port}")
+        assert r.stdout.count(b"verdict") == 1 and f"whatever the client says goes through unread to ssh.test:{lab.http_port}\n".encode() in r.stdout, r.stdout
+        r = lab.run("explain", *args, "GET", "http://raw.test/")
+        assert r.returncode == 1 and r.stdout.count(b"verdict") == 1 and b"rule raw [tunnel]: no: other ports" in r.stdout and b"goes through" not in r.stdout, r.stdout
         r = lab.run("explain", *args, "--json", "CONNECT", f"ssh.test:{lab.http_port}")
         j = json.loads(r.stdout)
         assert r.returncode == 0 and j["verdict"] == "tunnel" and j["rule"] == "ssh" and j["passes"], j
