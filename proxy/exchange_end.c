@@ -115,8 +115,17 @@ void exchange_stop(struct exchange *x, enum end end, const char *why)
 
 void exchange_request_failed(struct exchange *x, enum end end, const char *why)
 {
-    if (end == END_CLIENT_CLOSED && exchange_ws_closed(x)) /* as it should */
-        end = END_OK;
+    if (end == END_CLIENT_CLOSED && x->tunnel) {
+        /* It had said its last byte before, and now takes none either: that is how programs close a socket. */
+        if (x->request_sent)
+            end = END_OK;
+        x->answer_done = x->request_sent;
+        why = "the client reset its connection";
+    } else if (end == END_CLIENT_CLOSED && x->switched) {
+        if (exchange_ws_closed(x)) /* as it should */
+            end = END_OK;
+        why = "the client closed its connection without a close frame";
+    }
     exchange_end(x, end, end == END_OK ? NULL : why);
 }
 

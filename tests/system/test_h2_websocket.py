@@ -151,7 +151,8 @@ def test_either_side_goes_away(lab):
     lab.open.reset(W.echoes())
     ws = opened(lab)
     ws.c.send(F.rst(ws.n, F.CANCEL))
-    lab.event(lambda e: e.get("http_version") == "2" and e["end"] == "client_closed")
+    e = lab.event(lambda e: e.get("http_version") == "2" and e["end"] == "client_closed")
+    assert "without a close frame" in e["message"], e
     wait_for(lambda: not lab.open.conns[-1].sock or lab.open.conns[-1].sock.fileno() < 0, "the host's end")
 
     def goes(conn, origin):

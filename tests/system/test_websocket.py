@@ -435,6 +435,14 @@ def test_ends(lab):
     c.close()
     assert lab.event(lambda e: e["host"] == "open.test", after=at)["end"] == "client_closed"
 
+    at = lab.mark()
+    c = opened(lab)
+    c.send(frame("whole"))
+    assert read_frame(c).payload == b"whole"
+    c.reset()
+    e = lab.event(lambda e: e["host"] == "open.test", after=at)
+    assert e["end"] == "client_closed" and "without a close frame" in e["message"] and e["hint"], e
+
 
 def test_either_side_may_be_slow(lab):
     """Neither a host nor a client that reads nothing makes us keep what the other sends."""
