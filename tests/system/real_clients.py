@@ -181,9 +181,9 @@ def claude(s, host):
                                                      "CLAUDE_CODE_MAX_RETRIES": "1"}
 
 
-def codex(s, host):
+def codex(s, host, websocket=False):
     put(s, ".codex/config.toml", f'model_provider = "lab"\n[model_providers.lab]\nname = "lab"\nbase_url = "https://{host}/v1"\nenv_key = "OPENAI_API_KEY"\n'
-        'wire_api = "responses"\nrequest_max_retries = 0\nstream_max_retries = 0\n')
+        f'wire_api = "responses"\nsupports_websockets = {str(websocket).lower()}\nrequest_max_retries = 0\nstream_max_retries = 0\n')
     return [npm_tool("codex"), "exec", "--skip-git-repo-check", "say pong"], {"OPENAI_API_KEY": "sk-proj-" + "a" * 40}
 
 
@@ -450,15 +450,29 @@ def anthropic(m):
                   [("Content-Type", "text/event-stream")])
 
 
+def openai_events():
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "LABPONG", "annotations": []}]}
+    usage = {"input_tokens": 1, "input_tokens_details": None, "output_tokens": 1, "output_tokens_details": None, "total_tokens": 2}
+    return [{"type": "response.created", "response": {"id": "resp_1"}}, {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": {"id": "resp_1", "output": [item], "usage": usage}}]
+
+
+def openai_by_websocket(conn, m):
+    """A request is a text message, each event of its answer another one."""
+    conn.send(f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {W.accept_of(m.get('sec-websocket-key'))}\r\n\r\n".encode())
+    while True:
+        op, payload, _, _ = W.read_message(conn)
+        assert op == 1 and json.loads(payload)["type"] == "response.create", payload
+        for e in openai_events():
+            conn.send(W.frame(json.dumps(e), masked=False))
+
+
 def openai(m):
     if not m.target.split("?")[0].endswith("/responses"):
         return answer(200, '{"data": [], "models": []}', [("Content-Type", "application/json")])
     if m.method != "POST":
         return answer(426, "no WebSocket here\n", reason="Upgrade Required")
-    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "LABPONG", "annotations": []}]}
-    usage = {"input_tokens": 1, "input_tokens_details": None, "output_tokens": 1, "output_tokens_details": None, "total_tokens": 2}
-    return answer(200, sse([{"type": "response.created", "response": {"id": "resp_1"}}, {"type": "response.output_item.done", "output_index": 0, "item": item},
-                            {"type": "response.completed", "response": {"id": "resp_1", "output": [item], "usage": usage}}]), [("Content-Type", "text/event-stream")])
+    return answer(200, sse(openai_events()), [("Content-Type", "text/event-stream")])
 
 
 def google(m):
@@ -474,6 +488,7 @@ def google(m):
 AGENTS = {
     "claude": (claude, "api.anthropic.com", "ANTHROPIC_API_KEY", ("x-api-key", "authorization"), anthropic),
     "codex": (codex, "api.openai.com", "OPENAI_API_KEY", ("authorization",), openai),
+    "codex by WebSocket": (lambda s, h: codex(s, h, True), "api.openai.com", "OPENAI_API_KEY", ("authorization",), openai),
     "gemini": (gemini, "generativelanguage.googleapis.com", "GEMINI_API_KEY", ("x-goog-api-key",), google),
 }
 
@@ -491,6 +506,8 @@ def agent_lab(name, in_scope):
             m = L.read_head(conn)
             L.read_body(conn, m)
             lab.asked.append(m)
+            if m.get("sec-websocket-key") and name == "codex by WebSocket":
+                openai_by_websocket(conn, m)
             conn.send(provider(m))
 
     lab.origins[host] = Origin(lab, "127.0.0.6", 443, handler=handler)
@@ -508,11 +525,11 @@ def run_agent(lab, name):
     return code, out + err, [m for m in lab.asked if any(lab.real2 in v for _, v in m.headers)]
 
 
-def agent_end_to_end(name):
+def agent_end_to_end(name, as_expected=lambda asked: True):
     with agent_lab(name, True) as lab:
         code, said, swapped = run_agent(lab, name)
         assert code == 0 and "LABPONG" in said, (code, said[-900:], [m.line for m in lab.asked], lab.events("close")[-4:])
-        assert swapped and not lab.leaks(), [m.line for m in lab.asked]
+        assert swapped and as_expected(lab.asked) and not lab.leaks(), [m.line for m in lab.asked]
     with agent_lab(name, False) as lab:  # the control: the credential is another host's
         code, said, swapped = run_agent(lab, name)
         assert code != 0 and not swapped and re.search("placeholder_wrong_host|placeholder must not go to this host", said), (code, said[-900:])
@@ -525,6 +542,11 @@ def test_claude_code():
 
 def test_codex():
     agent_end_to_end("codex")
+
+
+def test_codex_by_websocket():
+    """Its first choice where the provider speaks it: one WebSocket, swapped in the handshake, and no POST."""
+    agent_end_to_end("codex by WebSocket", lambda asked: [m.method for m in asked if m.target.split("?")[0].endswith("/responses")] == ["GET"])
 
 
 def test_gemini():
