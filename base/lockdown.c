@@ -93,6 +93,7 @@ static const int base_calls[] = {
 };
 static const int send_calls[] = { CALL(sendto), CALL(sendmsg) };
 static const int accept_calls[] = { CALL(accept4), CALL(accept) };
+static const int datagram_calls[] = { CALL(recvmmsg), CALL(sendmmsg) };
 static const int dial_calls[] = { CALL(connect), CALL(bind) };
 static const int file_write_calls[] = {
     CALL(openat), CALL(fdatasync), CALL(fsync), CALL(sync_file_range), CALL(fallocate), CALL(rename), CALL(renameat),
@@ -181,6 +182,8 @@ static int fill(scmp_filter_ctx ctx, unsigned allow)
         r = ADD_LIST(ctx, accept_calls);
     if (!r && allow & (LOCKDOWN_DIAL_INET | LOCKDOWN_DIAL_UNIX))
         r = ADD_LIST(ctx, dial_calls);
+    if (!r && allow & LOCKDOWN_DATAGRAMS)
+        r = ADD_LIST(ctx, datagram_calls);
     if (!r && allow & LOCKDOWN_DIAL_INET)
         r = add_socket_family(ctx, AF_INET);
     if (!r && allow & LOCKDOWN_DIAL_INET)

@@ -16,28 +16,29 @@
 
 enum { BACKLOG = 4096 };
 
-static int bind_inet(const struct config_listener *l, struct err *err)
+static int bind_inet(const struct config_listener *l, int type, const char *key, struct err *err)
 {
     struct sockaddr_storage sa;
     socklen_t n = (socklen_t)ip_to_sockaddr(&l->ip, l->port, &sa);
-    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(sa.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return err_set_errno(err, "listen.proxy: %.*s", STR_ARG(l->text));
+        return err_set_errno(err, "%s: %.*s", key, STR_ARG(l->text));
     int one = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (type == SOCK_STREAM) /* on UDP it would let another process share the port */
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (sa.ss_family == AF_INET6) /* [::] and 0.0.0.0 may both be listed */
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-    if (bind(fd, (struct sockaddr *)&sa, n) || listen(fd, BACKLOG)) {
+    if (bind(fd, (struct sockaddr *)&sa, n) || (type == SOCK_STREAM && listen(fd, BACKLOG))) {
         if (errno == EADDRINUSE)
             err_set(err,
-                    "listen.proxy: %.*s: cannot listen: another process does: stop it (`ss -ltnp` names it), or choose "
+                    "%s: %.*s: cannot listen: another process does: stop it (`ss -l%cnp` names it), or choose "
                     "another port",
-                    STR_ARG(l->text));
+                    key, STR_ARG(l->text), type == SOCK_STREAM ? 't' : 'u');
         else if (errno == EADDRNOTAVAIL)
-            err_set(err, "listen.proxy: %.*s: cannot listen: no interface has this address (`ip addr` lists them)",
+            err_set(err, "%s: %.*s: cannot listen: no interface has this address (`ip addr` lists them)", key,
                     STR_ARG(l->text));
         else
-            err_set_errno(err, "listen.proxy: %.*s: cannot listen", STR_ARG(l->text));
+            err_set_errno(err, "%s: %.*s: cannot listen", key, STR_ARG(l->text));
         close(fd);
         return -1;
     }
@@ -75,26 +76,45 @@ static int bind_unix(const struct listeners *ls, const struct config *c, const s
     return fd < 0 ? err_prefix(err, "listen.proxy: %.*s", STR_ARG(l->text)) : fd;
 }
 
-static struct listener *find(struct listeners *ls, struct str text)
+static struct listener *find(struct listeners *ls, struct str text, bool dns)
 {
     for (size_t i = 0; i < ls->n; i++)
-        if (str_eq(str_c(ls->v[i].text), text))
+        if ((ls->v[i].udp_fd >= 0) == dns && str_eq(str_c(ls->v[i].text), text))
             return &ls->v[i];
     return NULL;
+}
+
+static void append(struct listeners *ls, struct listener l)
+{
+    struct listener *v = reallocarray(ls->v, ls->n + 1, sizeof *v);
+    MUST(v);
+    ls->v = v;
+    ls->v[ls->n++] = l;
 }
 
 static int add(struct listeners *ls, const struct config *c, const struct config_listener *l, struct err *err)
 {
     char *path = l->kind == LISTENER_UNIX ? z_of(l->path) : NULL;
-    int fd = path ? bind_unix(ls, c, l, path, err) : bind_inet(l, err);
+    int fd = path ? bind_unix(ls, c, l, path, err) : bind_inet(l, SOCK_STREAM, "listen.proxy", err);
     if (fd < 0) {
         free(path);
         return -1;
     }
-    struct listener *v = reallocarray(ls->v, ls->n + 1, sizeof *v);
-    MUST(v);
-    ls->v = v;
-    ls->v[ls->n++] = (struct listener) { z_of(l->text), path, fd, true, false };
+    append(ls, (struct listener) { z_of(l->text), path, fd, -1, true, false });
+    return 0;
+}
+
+static int add_dns(struct listeners *ls, const struct config_listener *l, struct err *err)
+{
+    int fd = bind_inet(l, SOCK_STREAM, "listen.dns", err);
+    if (fd < 0)
+        return -1;
+    int udp_fd = bind_inet(l, SOCK_DGRAM, "listen.dns", err);
+    if (udp_fd < 0) {
+        close(fd);
+        return -1;
+    }
+    append(ls, (struct listener) { z_of(l->text), NULL, fd, udp_fd, true, false });
     return 0;
 }
 
@@ -104,11 +124,18 @@ int listeners_prepare(struct listeners *ls, const struct config *c, struct err *
         ls->v[i].is_gone = true;
     int r = 0;
     for (size_t i = 0; i < c->nproxy && r == 0; i++) {
-        struct listener *have = find(ls, c->proxy[i].text);
+        struct listener *have = find(ls, c->proxy[i].text, false);
         if (have)
             have->is_gone = false;
         else
             r = add(ls, c, &c->proxy[i], err);
+    }
+    for (size_t i = 0; i < c->ndns && r == 0; i++) {
+        struct listener *have = find(ls, c->dns[i].text, true);
+        if (have)
+            have->is_gone = false;
+        else
+            r = add_dns(ls, &c->dns[i], err);
     }
     if (r)
         listeners_abort(ls);
@@ -119,6 +146,8 @@ static void drop(struct listeners *ls, size_t i)
 {
     struct listener *l = &ls->v[i];
     close(l->fd);
+    if (l->udp_fd >= 0)
+        close(l->udp_fd);
     if (l->path)
         unlinkat(l->path[0] == '/' ? AT_FDCWD : ls->runtime_fd, l->path, 0);
     free(l->text);
@@ -259,5 +288,5 @@ bool listeners_own(const struct listeners *ls, struct own_list *own)
 void listeners_put(const struct listeners *ls, struct buf *out)
 {
     for (size_t i = 0; i < ls->n; i++)
-        buf_putf(out, "%s%s", i ? ", " : "", ls->v[i].text);
+        buf_putf(out, "%s%s%s", i ? ", " : "", ls->v[i].udp_fd >= 0 ? "dns " : "", ls->v[i].text);
 }

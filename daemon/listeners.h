@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * listeners: the sockets of listen.proxy, bound once by the supervisor and kept across reloads; every worker gets a
- * copy of each descriptor. A reload binds what is new first (so that a port in use refuses the reload and changes
+ * listeners: the sockets of listen.proxy and listen.dns, bound once by the supervisor and kept across reloads; every worker gets
+ * a copy of each descriptor of the one, the resolver of the other. A reload binds what is new first (so that a port in use refuses the reload and changes
  * nothing) and closes what is gone only after the commit. */
 #ifndef DAEMON_LISTENERS_H
 #define DAEMON_LISTENERS_H
@@ -13,6 +13,7 @@ struct listener {
     char *text; /* as written: the name between processes */
     char *path; /* unix sockets: what to remove at the end; relative to the runtime folder or absolute */
     int fd;
+    int udp_fd;   /* of the DNS port; -1: a listener of the proxy */
     bool is_new;  /* bound for a reload that is not committed */
     bool is_gone; /* not in the new configuration */
 };

@@ -172,15 +172,17 @@ static void commit_listeners(struct supervisor *s)
     if (s->listeners_paused)
         return;
     struct listeners *ls = &s->listeners;
-    for (size_t i = 0; i < ls->n; i++)
-        for (unsigned w = 0; w < s->nworkers; w++) {
-            struct str text = str_c(ls->v[i].text);
-            if (ls->v[i].is_gone)
-                child_send(s->workers[w], &(struct role_msg) { .type = ROLE_LISTENER_DROP, .text = text });
-            else if (ls->v[i].is_new)
-                child_send(s->workers[w],
-                           &(struct role_msg) { .type = ROLE_LISTENER, .text = text, .fds = &ls->v[i].fd, .nfds = 1 });
+    for (size_t i = 0; i < ls->n; i++) {
+        const struct listener *l = &ls->v[i];
+        bool dns = l->udp_fd >= 0;
+        for (unsigned k = 0; k < (dns ? 1 : s->nworkers); k++) {
+            struct child *c = dns ? s->resolver : s->workers[k];
+            if (l->is_gone)
+                child_send(c, &(struct role_msg) { .type = ROLE_LISTENER_DROP, .text = str_c(l->text) });
+            else if (l->is_new)
+                wiring_send_listener(l, c);
         }
+    }
     listeners_commit(ls);
     listeners_own_sockets(ls, s->current->gathered.config);
     listeners_own(ls, &s->own);

@@ -25,6 +25,19 @@ static int resolver_on_message(struct role *r, struct role_msg *m)
         }
         return 0;
     }
+    if (m->type == ROLE_LISTENER && m->nfds == 2) {
+        int tcp_fd = m->fds[0], udp_fd = m->fds[1];
+        m->fds[0] = m->fds[1] = -1;
+        if (resolver_add_listener(r->self, m->text, tcp_fd, udp_fd, &err)) {
+            log_error("listener %.*s: %s", STR_ARG(m->text), err.text);
+            return -1; /* a DNS port that nobody serves is no use: be started anew */
+        }
+        return 0;
+    }
+    if (m->type == ROLE_LISTENER_DROP) {
+        resolver_drop_listener(r->self, m->text);
+        return 0;
+    }
     if (m->type == ROLE_OWN) {
         struct own_list own;
         if (own_list_parse(m->text, &own))
@@ -50,7 +63,7 @@ static void resolver_on_stop(struct role *r)
 
 const struct role_ops role_ops_resolver = {
     .kind = ROLE_KIND_RESOLVER,
-    .allow = LOCKDOWN_DIAL_INET,
+    .allow = LOCKDOWN_DIAL_INET | LOCKDOWN_ACCEPT | LOCKDOWN_DATAGRAMS,
     .open = resolver_role_open,
     .on_message = resolver_on_message,
     .on_commit = resolver_on_commit,

@@ -56,7 +56,7 @@ static const struct config_listener *listener_of(const struct role *r, struct st
 static int add_listener(struct worker_role *w, struct role_msg *m)
 {
     struct err err;
-    const struct config_listener *l = listener_of(w->role, m->text);
+    const struct config_listener *l = m->nfds == 1 ? listener_of(w->role, m->text) : NULL;
     if (!l)
         return -1;
     int fd = m->fds[0];

@@ -192,7 +192,9 @@ void run_login_drop(struct supervisor *s, uint64_t id);
 /* wiring.c */
 /* Everything a new incarnation is told: what it is made of, GO, its channels, SYNC. 0, or -1 with the reason. */
 int wiring_start(struct child *c, struct err *err);
-void wiring_send_listeners(struct child *worker);
+/* The listeners that this role serves; one, if it does. */
+void wiring_send_listeners(struct child *c);
+void wiring_send_listener(const struct listener *l, struct child *c);
 void wiring_send_own(struct supervisor *s);
 void wiring_send_tickets(struct supervisor *s, struct child *worker);
 void wiring_send_logins(struct child *worker);

@@ -121,14 +121,21 @@ void wiring_send_own(struct supervisor *s)
     send_writer(s->resolver, &w, ROLE_OWN);
 }
 
-void wiring_send_listeners(struct child *worker)
+void wiring_send_listener(const struct listener *l, struct child *c)
 {
-    const struct listeners *ls = &worker->sup->listeners;
+    bool dns = l->udp_fd >= 0;
+    int fds[2] = { l->fd, l->udp_fd };
+    if (dns == (c->kind == ROLE_KIND_RESOLVER))
+        child_send(c, &(struct role_msg) {
+                          .type = ROLE_LISTENER, .text = str_c(l->text), .fds = fds, .nfds = dns ? 2 : 1 });
+}
+
+void wiring_send_listeners(struct child *c)
+{
+    const struct listeners *ls = &c->sup->listeners;
     for (size_t i = 0; i < ls->n; i++)
         if (!ls->v[i].is_new && !ls->v[i].is_gone)
-            child_send(worker,
-                       &(struct role_msg) {
-                           .type = ROLE_LISTENER, .text = str_c(ls->v[i].text), .fds = &ls->v[i].fd, .nfds = 1 });
+            wiring_send_listener(&ls->v[i], c);
 }
 
 /* A new channel between a worker and one of its peers. Each end is told of the other; ours are closed. */
@@ -229,8 +236,10 @@ static void connect_role(struct child *c)
     struct supervisor *s = c->sup;
     if (c->kind == ROLE_KIND_LOGGER)
         send_rings(s);
-    if (c->kind == ROLE_KIND_RESOLVER)
+    if (c->kind == ROLE_KIND_RESOLVER) {
         wiring_send_own(s);
+        wiring_send_listeners(c);
+    }
     if (c->kind == ROLE_KIND_CA || c->kind == ROLE_KIND_KEEPER || c->kind == ROLE_KIND_RESOLVER)
         for (unsigned i = 0; i < s->nworkers; i++)
             pair(s->workers[i], c);

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { COUNTERS = 256, PROBES = 8, ANSWERS = 16, SECOND_MS = 1000 };
+enum { COUNTERS = 256, PROBES = 8, ANSWERS = 16, SECOND_MS = 1000, ZONES = 1024 };
 
 struct counter {
     uint64_t key; /* 0: free */
@@ -24,6 +24,10 @@ struct dns_log {
     uint64_t per_second, lag_ms;
     struct timer timer;
     struct counter *counters[COUNTERS];
+    struct {
+        uint64_t name; /* hash; 0: free */
+        size_t at;
+    } zones[ZONES]; /* where the registrable domain of a name begins, as last asked of the public suffix list */
 };
 
 static void on_second(struct timer *t);
@@ -64,6 +68,7 @@ static void build(struct event *e, const struct dns_record *r)
 {
     event_init(e, EVENT_DNS);
     put(e, FIELD_AGENT, r->agent);
+    put(e, FIELD_CLIENT, r->client);
     put(e, FIELD_CONN_ID, r->conn_id);
     put(e, FIELD_REQUEST_ID, r->request_id);
     if (r->rule.n > 0)
@@ -80,6 +85,8 @@ static void build(struct event *e, const struct dns_record *r)
         char text[46];
         event_add(e, FIELD_ANSWERS, str_c(ip_format(&r->ips[i], text)));
     }
+    if (r->n == 0 && r->rcode.n > 0)
+        event_put_null(e, FIELD_ANSWERS);
     event_put_u64(e, FIELD_MS, r->ms);
     put(e, FIELD_MESSAGE, r->message);
 }
@@ -131,13 +138,24 @@ void dns_log_free(struct dns_log **dp)
     free(d);
 }
 
-static uint64_t key_of(const struct dns_record *r)
+static struct str zone_of(struct dns_log *d, struct str name)
 {
-    char text[128 + 253 + 16 + 2];
+    uint64_t hash = str_hash(name);
+    size_t slot = hash % ZONES;
+    if (d->zones[slot].name != hash || d->zones[slot].at > name.n) {
+        d->zones[slot].name = hash;
+        d->zones[slot].at = name.n - special_name_zone(name).n;
+    }
+    return str_from(name, d->zones[slot].at);
+}
+
+static uint64_t key_of(struct str agent, struct str zone, struct str verdict)
+{
+    char text[128 + 253 + 16 + 3];
     size_t n = 0;
-    struct str parts[] = { r->agent, special_name_zone(r->qname), r->verdict };
+    struct str parts[] = { agent, zone, verdict };
     for (size_t i = 0; i < 3; i++) {
-        struct str part = str_sub(parts[i], 0, (sizeof text - n) > 2 ? sizeof text - n - 2 : 0);
+        struct str part = str_sub(parts[i], 0, (sizeof text - n) > 3 ? sizeof text - n - 3 : 0);
         if (part.n > 0)
             memcpy(text + n, part.p, part.n);
         n += part.n;
@@ -180,11 +198,19 @@ int dns_log_write(struct dns_log *d, const struct dns_record *r)
 {
     if (!d->sink)
         return -1;
-    struct counter *c = counter_for(d, key_of(r));
+    struct counter *c = counter_for(d, key_of(r->agent, zone_of(d, r->qname), r->verdict));
     if (!c)
         return -1;
-    struct event e;
-    if (c->written < d->per_second) {
+    bool write = c->written < d->per_second;
+    if (write) {
+        c->written++;
+        c = counter_for(d, key_of(r->agent, STR("*"), r->verdict)); /* of all domains: no name is "*" */
+        if (!c)
+            return -1;
+        write = c->written < d->per_second * DNS_LOG_DOMAINS;
+    }
+    if (write) {
+        struct event e EVENT_LOCAL;
         build(&e, r);
         if (sink_write(d->sink, &e, false) < 0)
             return -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * dns_log: the `dns` events (PRODUCT: Events). Beyond `per_second` of one (agent, registrable domain, verdict) an event
- * is counted, and the second ends with one line that carries the count and its last event as a sample. */
+ * is counted, and the second ends with one line that carries the count and its last event as a sample. Names of ever new
+ * domains are counted together beyond DNS_LOG_DOMAINS times as many of one (agent, verdict). */
 #ifndef DNS_DNS_LOG_H
 #define DNS_DNS_LOG_H
 
@@ -10,10 +11,12 @@
 #include "base/loop.h"
 #include "policy/ip.h"
 
+enum { DNS_LOG_DOMAINS = 10 };
+
 struct dns_record {
-    struct str agent, conn_id, request_id, rule;
+    struct str agent, client, conn_id, request_id, rule;
     struct str qname, qtype, rcode;
-    struct str verdict; /* allow, deny or observe */
+    struct str verdict; /* allow, deny, observe or ask */
     struct str code;    /* of a deny */
     struct str dns_id;
     struct str message;

@@ -10,6 +10,7 @@
 #include "base/msg.h"
 #include "dns/dial_client.h"
 #include "dns/dial_job.h"
+#include "dns/responder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ struct resolver {
     struct snapshot *snapshot;
     struct dns_log *log;
     struct lookups *lookups;
+    struct responder *responder;
     struct own_addresses own;
     struct ip *own_ips;
     uint16_t *own_ports;
@@ -235,6 +237,7 @@ static void use_snapshot(struct resolver *r, struct snapshot *s)
     }
     lookups_set_limits(r->lookups, limits->dns_cache, limits->dns_ttl_max);
     dns_log_configure(r->log, limits->refusals_per_second, limits->event_lag);
+    responder_set_snapshot(r->responder, s);
     snapshot_unref(&r->snapshot);
     r->snapshot = s;
 }
@@ -251,7 +254,8 @@ struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resol
     struct snapshot *s = snapshot_new(p, resolv_conf);
     r->log = dns_log_new(l, sink, err);
     r->lookups = r->log ? lookups_new(l, r->log, LANES, TRY_MS, err) : NULL;
-    if (!s || !r->lookups) {
+    r->responder = r->lookups ? responder_new(l, r->lookups, r->log, &r->own, err) : NULL;
+    if (!s || !r->responder) {
         if (!s)
             err_set(err, "resolver: out of memory");
         snapshot_unref(&s);
@@ -272,6 +276,7 @@ void resolver_free(struct resolver **rp)
         return;
     while (r->workers)
         worker_free(r->workers);
+    responder_free(&r->responder); /* its questions wait for look-ups */
     lookups_free(&r->lookups);
     dns_log_free(&r->log);
     snapshot_unref(&r->snapshot);
@@ -303,4 +308,14 @@ void resolver_set_own(struct resolver *r, const struct own_addresses *own)
     r->own_ips = ips;
     r->own_ports = ports;
     r->own = (struct own_addresses) { ips, ports, own->n };
+}
+
+int resolver_add_listener(struct resolver *r, struct str text, int tcp_fd, int udp_fd, struct err *err)
+{
+    return responder_add_listener(r->responder, text, tcp_fd, udp_fd, err);
+}
+
+void resolver_drop_listener(struct resolver *r, struct str text)
+{
+    responder_drop_listener(r->responder, text);
 }

@@ -2,7 +2,7 @@
  *
  * resolver: the role that turns (agent, host, port) into a connected socket for a worker: policy again, fixed hosts,
  * cache, c-ares upstream, every address vetted, happy eyeballs. A name that policy denies causes no packet. Emits `dns`
- * events. Later also the sandbox's DNS server. */
+ * events. The DNS port is served here too (dns/responder.h). */
 #ifndef DNS_RESOLVER_H
 #define DNS_RESOLVER_H
 
@@ -20,6 +20,9 @@ void resolver_free(struct resolver **r);
 void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf);
 /* Serves one worker; takes fd. */
 int resolver_add_worker(struct resolver *r, unsigned index, int fd, struct err *err);
+/* Serves the DNS port on these sockets; takes both, also on failure. A text that is there already is replaced. */
+int resolver_add_listener(struct resolver *r, struct str text, int tcp_fd, int udp_fd, struct err *err);
+void resolver_drop_listener(struct resolver *r, struct str text);
 /* Addresses our own listeners are bound to (copied). */
 void resolver_set_own(struct resolver *r, const struct own_addresses *own);
 

@@ -67,6 +67,14 @@ enum special_kind special_name(struct str name, const char **ret_why)
     return SPECIAL_NO;
 }
 
+bool special_name_absent(struct str name)
+{
+    struct str top = last_label(name);
+    bool meant = str_eq(top, STR("test")) || str_eq(top, STR("example")) ||
+                 (top.n == name.n && !str_eq(top, STR("localhost")) && !str_eq(top, STR("arpa")));
+    return !meant;
+}
+
 bool special_name_written(const struct rule *rule, const struct host *host)
 {
     if (!rule)

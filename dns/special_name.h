@@ -13,6 +13,9 @@
 enum special_kind { SPECIAL_NO = 0, SPECIAL_USE, SPECIAL_UNDELEGATED };
 /* name: canonical. *ret_why: static words. */
 enum special_kind special_name(struct str name, const char **ret_why);
+/* Of a special name: does a server that is asked for it say that it does not exist (RFC 6303, 6761, 6762, 7686, 8375)? Not of
+ * single labels, .test and .example, which somebody here may have meant. */
+bool special_name_absent(struct str name);
 /* Does the rule name this host itself, exactly or by a suffix (and not by "*")? NULL: no. */
 bool special_name_written(const struct rule *rule, const struct host *host);
 /* The registrable domain of a name (public suffix list), or the name: a part of `name`. */

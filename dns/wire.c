@@ -297,5 +297,7 @@ const char *wire_rcode_name(uint16_t rcode)
 {
     static const char *const names[] = { "NOERROR",  "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
                                          "YXDOMAIN", "YXRRSET", "NXRRSET",  "NOTAUTH",  "NOTZONE" };
+    if (rcode == WIRE_BADVERS)
+        return "BADVERS";
     return rcode < sizeof names / sizeof *names ? names[rcode] : "RCODE";
 }

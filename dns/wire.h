@@ -22,7 +22,15 @@ enum {
     WIRE_CHAIN_MAX = 8,
 };
 enum wire_type { WIRE_A = 1, WIRE_CNAME = 5, WIRE_SOA = 6, WIRE_AAAA = 28 };
-enum wire_rcode { WIRE_NOERROR = 0, WIRE_FORMERR = 1, WIRE_SERVFAIL = 2, WIRE_NXDOMAIN = 3, WIRE_REFUSED = 5 };
+enum wire_rcode {
+    WIRE_NOERROR = 0,
+    WIRE_FORMERR = 1,
+    WIRE_SERVFAIL = 2,
+    WIRE_NXDOMAIN = 3,
+    WIRE_NOTIMP = 4,
+    WIRE_REFUSED = 5,
+    WIRE_BADVERS = 16, /* RFC 6891: four bits in the header, eight in OPT */
+};
 
 struct wire_query {
     unsigned char bytes[WIRE_QUERY_MAX];

@@ -55,7 +55,7 @@ struct config_claim {
     struct cidr source;
     struct str user, token_file;
     uint64_t unix_uid;
-    struct str listener; /* as written in listen.proxy */
+    struct str listener; /* as written in listen.proxy or listen.dns */
     struct config_at at;
 };
 struct agent {
@@ -97,6 +97,8 @@ struct rule {
     size_t npaths; /* 0: all */
     enum rule_action action;
     bool tls_none; /* of a tunnel: its bytes need not be TLS */
+    uint16_t *dns_types; /* none given: A and AAAA */
+    size_t ndns_types;
     struct cidr *allow_addresses;
     size_t nallow_addresses;
     uint64_t connect_ms, idle_ms, total_ms; /* 0: not set */
@@ -159,11 +161,15 @@ struct config {
     size_t nlisten_names;
     struct config_listener *proxy;
     size_t nproxy;
+    struct config_listener *dns; /* LISTENER_TCP, each also on UDP */
+    size_t ndns;
     unsigned workers; /* 0: one per core */
     struct config_upstream *upstreams;
     size_t nupstreams;
     struct config_host_entry *hosts;
     size_t nhosts;
+    bool dns_forward;                     /* resolver.answer: forward */
+    struct ip synthetic_v4, synthetic_v6; /* family 0: none */
     struct config_ca_file *ca_files;
     size_t nca_files;
     struct cidr *allow_addresses;

@@ -33,6 +33,7 @@ static const char *const section_title[SECTION_COUNT] = {
     [SECTION_USERS] = "users",
     [SECTION_LISTEN] = "listen",
     [SECTION_RESOLVER] = "resolver",
+    [SECTION_SYNTHETIC] = "resolver.synthetic",
     [SECTION_ORIGIN] = "origin",
     [SECTION_PARENT] = "origin.parent_proxy",
     [SECTION_AGENT] = "agents[]",

@@ -5,6 +5,7 @@
 #include "policy/config_read.h"
 
 #include "base/clock.h"
+#include "policy/dns_type.h"
 
 enum { RULES_MAX = 100000, RULE_NAME_MAX = 128 };
 
@@ -64,6 +65,24 @@ bool read_action(struct config_reader *r, const struct ynode *v, void *out)
         return config_expected(r, v, "allow, deny, ask or tunnel");
     memcpy(out, &action, sizeof action);
     return true;
+}
+
+static bool read_dns_type(struct config_reader *r, const struct ynode *v, void *out)
+{
+    uint16_t type = 0;
+    if (!is_scalar(v) || !dns_type_parse(v->text, &type))
+        return config_expected(r, v, "A or AAAA");
+    if (type != DNS_TYPE_A && type != DNS_TYPE_AAAA)
+        return config_expected(r, v, "A or AAAA, because other record types are not in this build");
+    memcpy(out, &type, sizeof type);
+    return true;
+}
+
+bool read_dns_types(struct config_reader *r, const struct ynode *v, void *out)
+{
+    if (v->kind == YNODE_LIST && !v->n)
+        return config_expected(r, v, "at least one record type");
+    return config_read_list(r, v, out, sizeof(uint16_t), 2, read_dns_type);
 }
 
 bool read_rule_tls(struct config_reader *r, const struct ynode *v, void *out)

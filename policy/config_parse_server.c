@@ -162,6 +162,32 @@ bool read_listen_proxy(struct config_reader *r, const struct ynode *v, void *out
     return true;
 }
 
+static bool read_dns_listener(struct config_reader *r, const struct ynode *v, void *out)
+{
+    struct config_listener l = { .kind = LISTENER_TCP, .at = { v->line, v->col } };
+    if (!is_scalar(v) || !parse_address(v->text, 53, &l.ip, &l.port))
+        return config_expected(r, v, "ADDR[:PORT] or [V6]:PORT");
+    l.text = arena_str(&r->c->arena, v->text);
+    if (!l.text.p)
+        return config_no_memory(r);
+    memcpy(out, &l, sizeof l);
+    return true;
+}
+
+bool read_listen_dns(struct config_reader *r, const struct ynode *v, void *out)
+{
+    struct config *c = r->c;
+    if (!config_read_list(r, v, out, sizeof(struct config_listener), 64, read_dns_listener))
+        return false;
+    for (size_t i = 1; i < c->ndns; i++)
+        for (size_t k = 0; k < i; k++)
+            if (same_listener(&c->dns[i], &c->dns[k]))
+                return config_error(r, c->dns[i].at.line, c->dns[i].at.col,
+                                    "expected each listener once, got \"%.*s\" again (first on line %u)",
+                                    STR_ARG(c->dns[i].text), c->dns[k].at.line);
+    return true;
+}
+
 /* --- resolver --- */
 
 bool read_resolver(struct config_reader *r, const struct ynode *v, void *out)
@@ -245,6 +271,39 @@ bool read_resolver_hosts(struct config_reader *r, const struct ynode *v, void *o
         c->nhosts++;
     }
     return ok;
+}
+
+bool read_dns_answer(struct config_reader *r, const struct ynode *v, void *out)
+{
+    int word = read_word(r, v, "synthetic", "forward");
+    bool forward = word == 1;
+    memcpy(out, &forward, sizeof forward);
+    return word >= 0;
+}
+
+bool read_synthetic(struct config_reader *r, const struct ynode *v, void *out)
+{
+    return config_read_section(r, v, SECTION_SYNTHETIC, out);
+}
+
+static bool read_ip_of(struct config_reader *r, const struct ynode *v, uint8_t family, void *out)
+{
+    static const struct ip any;
+    struct ip ip;
+    if (!is_scalar(v) || ip_parse(v->text, &ip) || ip.family != family || memcmp(ip.b, any.b, sizeof any.b) == 0)
+        return config_expected(r, v, family == 4 ? "an IPv4 address, as 10.77.0.1" : "an IPv6 address, as fd77::1");
+    memcpy(out, &ip, sizeof ip);
+    return true;
+}
+
+bool read_ipv4(struct config_reader *r, const struct ynode *v, void *out)
+{
+    return read_ip_of(r, v, 4, out);
+}
+
+bool read_ipv6(struct config_reader *r, const struct ynode *v, void *out)
+{
+    return read_ip_of(r, v, 6, out);
 }
 
 /* --- origin --- */

@@ -17,6 +17,7 @@ enum config_section {
     SECTION_USERS,
     SECTION_LISTEN,
     SECTION_RESOLVER,
+    SECTION_SYNTHETIC,
     SECTION_ORIGIN,
     SECTION_PARENT,
     SECTION_AGENT,
@@ -102,11 +103,16 @@ bool read_users(struct config_reader *r, const struct ynode *v, void *out);
 bool read_listen(struct config_reader *r, const struct ynode *v, void *out);
 bool read_listen_names(struct config_reader *r, const struct ynode *v, void *out);
 bool read_listen_proxy(struct config_reader *r, const struct ynode *v, void *out);
+bool read_listen_dns(struct config_reader *r, const struct ynode *v, void *out);
 bool read_console(struct config_reader *r, const struct ynode *v, void *out);
 bool read_workers(struct config_reader *r, const struct ynode *v, void *out);
 bool read_resolver(struct config_reader *r, const struct ynode *v, void *out);
 bool read_upstreams(struct config_reader *r, const struct ynode *v, void *out);
 bool read_resolver_hosts(struct config_reader *r, const struct ynode *v, void *out);
+bool read_dns_answer(struct config_reader *r, const struct ynode *v, void *out);
+bool read_synthetic(struct config_reader *r, const struct ynode *v, void *out);
+bool read_ipv4(struct config_reader *r, const struct ynode *v, void *out);
+bool read_ipv6(struct config_reader *r, const struct ynode *v, void *out);
 bool read_origin(struct config_reader *r, const struct ynode *v, void *out);
 bool read_ca_files(struct config_reader *r, const struct ynode *v, void *out);
 bool read_parent(struct config_reader *r, const struct ynode *v, void *out);
@@ -124,6 +130,7 @@ bool read_rules(struct config_reader *r, const struct ynode *v, void *out);
 bool read_rule_name(struct config_reader *r, const struct ynode *v, void *out);
 bool read_schemes(struct config_reader *r, const struct ynode *v, void *out);
 bool read_action(struct config_reader *r, const struct ynode *v, void *out);
+bool read_dns_types(struct config_reader *r, const struct ynode *v, void *out);
 bool read_rule_tls(struct config_reader *r, const struct ynode *v, void *out);
 bool read_timeouts(struct config_reader *r, const struct ynode *v, void *out);
 bool read_expires(struct config_reader *r, const struct ynode *v, void *out);

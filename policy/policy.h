@@ -76,6 +76,11 @@ void policy_eval(const struct policy *p, const struct ask *ask, struct verdict *
  * A deny is certain. */
 void policy_eval_connect(const struct policy *p, const struct agent *agent, const struct host *host, uint16_t port,
                          int64_t now_us, struct verdict *ret);
+/* For the DNS port, which knows a name and no port: may a connection of this agent's to the host end well on some port, as far as
+ * can be told at CONNECT? VERDICT_ALLOW with the rule that lets it (a tunnel's too), VERDICT_ASK where a person must approve
+ * first, VERDICT_OBSERVE, or a deny, which is certain. */
+void policy_eval_name(const struct policy *p, const struct agent *agent, const struct host *host, int64_t now_us,
+                      struct verdict *ret);
 /* Would a client that comes to this host by CONNECT or SOCKS5 be tunnelled? Then *ret is that verdict, and no request is seen. */
 bool policy_tunnels(const struct policy *p, const struct ask *ask, struct verdict *ret);
 /* Paths that are refused whatever the rules say: dot segments in any encoding, `\`, %00, bad %, fragments, raw control

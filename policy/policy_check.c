@@ -496,6 +496,20 @@ static void check_tunnels(const struct policy *p, struct diag *diag)
     }
 }
 
+/* What the DNS port needs besides its sockets. */
+static void check_dns(const struct policy *p, struct diag *diag)
+{
+    const struct config *c = p->config;
+    if (c->ndns && !c->dns_forward && !c->synthetic_v4.family && !c->synthetic_v6.family)
+        policy_error(p, diag, c->dns[0].at,
+                     "listen.dns: expected resolver.synthetic with v4 or v6 for what it answers (or resolver.answer: forward), got neither");
+    for (size_t i = 0; i < c->ndns; i++)
+        for (size_t k = 0; k < c->nproxy; k++)
+            if (c->proxy[k].kind != LISTENER_UNIX && ip_equal(&c->dns[i].ip, &c->proxy[k].ip) && c->dns[i].port == c->proxy[k].port)
+                policy_error(p, diag, c->dns[i].at, "listen.dns: expected a port of its own, got that of the listener \"%.*s\" on line %u",
+                             STR_ARG(c->proxy[k].text), c->proxy[k].at.line);
+}
+
 void policy_check(struct policy *p, struct diag *diag)
 {
     check_names(p, diag);
@@ -506,4 +520,5 @@ void policy_check(struct policy *p, struct diag *diag)
         check_agent_names(p, diag, p->config->rules[i].at, &p->config->rules[i].agents);
     check_shadows(p, diag);
     check_tunnels(p, diag);
+    check_dns(p, diag);
 }

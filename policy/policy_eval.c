@@ -216,6 +216,57 @@ void policy_eval_connect(const struct policy *p, const struct agent *agent, cons
     *ret = v;
 }
 
+/* Does one of the rule's own ports lead to it, past the deny rules before it? */
+static bool some_port_passes(const struct policy *p, const struct rule *rule, const struct agent *agent,
+                             const struct host *host, int64_t now_us)
+{
+    static const uint16_t both[] = { 443, 80 };
+    const uint16_t *ports = rule->nports ? rule->ports : both;
+    size_t n = rule->nports ? rule->nports : 2;
+    for (size_t i = 0; i < n; i++) {
+        struct verdict v;
+        policy_eval_connect(p, agent, host, ports[i], now_us, &v);
+        if ((v.kind == VERDICT_ALLOW || v.kind == VERDICT_TUNNEL) && v.rule == rule)
+            return true;
+    }
+    return false;
+}
+
+void policy_eval_name(const struct policy *p, const struct agent *agent, const struct host *host, int64_t now_us,
+                      struct verdict *ret)
+{
+    struct verdict v = { .kind = VERDICT_DENY, .code = END_HOST_DENIED };
+    struct id_walk walk __attribute__((uninitialized));
+    const struct rule *asks = NULL, *denies = NULL;
+    uint32_t id;
+    if (!agent || !host) {
+        *ret = (struct verdict) { .kind = VERDICT_DENY, .code = agent ? END_BAD_REQUEST : END_UNKNOWN_AGENT };
+        return;
+    }
+    id_walk_start(&walk, p->rule_index, host);
+    while (id_walk_next(&walk, &id)) {
+        const struct rule *rule = &p->config->rules[id];
+        if (!rule_live(p, rule, agent, now_us))
+            continue;
+        if (rule->action == RULE_DENY) {
+            denies = denies ? denies : rule;
+            if (!rule->nports && rule->https && rule->http && !rule->methods.given && !rule->npaths)
+                break;
+        } else if (rule->action == RULE_ASK) {
+            asks = asks ? asks : rule;
+        } else if ((!denies && !asks) || some_port_passes(p, rule, agent, host, now_us)) {
+            *ret = (struct verdict) { .kind = VERDICT_ALLOW, .code = END_OK, .rule = rule };
+            return;
+        }
+    }
+    if (asks && (!denies || asks->index < denies->index || some_port_passes(p, asks, agent, host, now_us)))
+        decide(&v, asks);
+    else if (denies)
+        decide(&v, denies);
+    observe(p, &v);
+    *ret = v;
+}
+
 bool policy_tunnels(const struct policy *p, const struct ask *ask, struct verdict *ret)
 {
     struct verdict v;

@@ -112,13 +112,16 @@ static void check_login_listeners(const struct policy *p, const struct config_cl
 static void add_listener(struct policy *p, const struct agent *a, const struct config_claim *claim, struct diag *diag)
 {
     struct identity *x = &p->identity;
-    for (size_t i = 0; i < p->config->nproxy; i++)
-        if (str_eq(p->config->proxy[i].text, claim->listener)) {
-            x->listeners[x->nlisteners++] =
-                (struct listener_claim) { .text = p->config->proxy[i].text, .claim = claim, .agent = a };
-            return;
-        }
-    policy_error(p, diag, claim->at, "identify.listener: expected a listener as written in listen.proxy, got \"%.*s\"",
+    const struct config *c = p->config;
+    for (size_t i = 0; i < c->nproxy + c->ndns; i++) {
+        struct str text = i < c->nproxy ? c->proxy[i].text : c->dns[i - c->nproxy].text;
+        if (!str_eq(text, claim->listener))
+            continue;
+        x->listeners[x->nlisteners++] = (struct listener_claim) { .text = text, .claim = claim, .agent = a };
+        return;
+    }
+    policy_error(p, diag, claim->at,
+                 "identify.listener: expected a listener as written in listen.proxy or listen.dns, got \"%.*s\"",
                  STR_ARG(claim->listener));
 }
 

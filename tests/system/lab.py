@@ -618,7 +618,8 @@ def secret_value(label):
 class Lab:
     """with Lab() as lab: nothing it does leaves loopback (the resolver's upstream is a closed port). … `extra` is put into the configuration as it is, by section: rules, credentials, agents, tail."""
 
-    def __init__(self, hosts=None, rules="", credentials="", agents=None, tail="", listen="", workers=1, refuse_at="tunnel", start=True, env=None):
+    def __init__(self, hosts=None, rules="", credentials="", agents=None, tail="", listen="", workers=1, refuse_at="tunnel", start=True, env=None,
+                 resolver="", upstreams="127.0.0.1:1"):
         if not os.path.exists(EXE):
             raise SystemExit(f"no {EXE}: build first, or set OUTGATE_EXE")
         self.dir = tempfile.mkdtemp(prefix="outgate-lab-")
@@ -635,7 +636,7 @@ class Lab:
         self.placeholder = "ghp_" + hashlib.sha256(b"outgate placeholder").hexdigest()[:36]
         self.placeholder2 = "ghp_" + hashlib.sha256(b"outgate placeholder 2").hexdigest()[:36]
         self.env = {**os.environ, **(env or {})}
-        self.extra = dict(rules=rules, credentials=credentials, agents=agents, tail=tail, listen=listen, refuse_at=refuse_at)
+        self.extra = dict(rules=rules, credentials=credentials, agents=agents, tail=tail, listen=listen, refuse_at=refuse_at, resolver=resolver, upstreams=upstreams)
         self._pki()
         for name, value in (("real", self.real), ("real2", self.real2)):
             with open(self.path(name), "w") as f:
@@ -718,8 +719,9 @@ listen:
   proxy: [127.0.0.1:{self.port}]
 {e['listen']}
 resolver:
-  upstreams: ["127.0.0.1:1"]
+  upstreams: ["{e['upstreams']}"]
   hosts: {{{hosts}}}
+{e['resolver']}
 origin:
   ca_file: [{self.path('ca.pem')}]
   allow_addresses: [127.0.0.0/8]
@@ -748,7 +750,8 @@ refuse_at: {e['refuse_at']}
 """
 
     # --- the server
-    def start(self):
+    def files(self):
+        """What `outgate serve` needs, without starting it."""
         with open(self.path("outgate.yaml"), "w") as f:
             f.write(self.config())
         if not os.path.exists(self.path("state")):
@@ -756,6 +759,9 @@ refuse_at: {e['refuse_at']}
             if r.returncode:
                 raise RuntimeError("outgate init: " + r.stderr.decode(errors="replace").strip()[-400:])
             os.rename(self.path("fresh", "state"), self.path("state"))  # moved, not copied: files may belong to other users
+
+    def start(self):
+        self.files()
         log = open(self.path("serve.log"), "ab")
         at = log.tell()
         self.proc = subprocess.Popen([EXE, "serve", "-c", self.path("outgate.yaml")], stdout=log, stderr=log, env=self.env, start_new_session=True)

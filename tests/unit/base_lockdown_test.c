@@ -67,6 +67,18 @@ static int do_accept(void)
     return fd >= 0 || errno == EAGAIN ? 0 : 1;
 }
 
+static int do_datagrams_in(void)
+{
+    struct mmsghdr none = { 0 };
+    return recvmmsg(other, &none, 1, MSG_DONTWAIT, NULL) < 0 && errno != ENOSYS ? 0 : 1;
+}
+
+static int do_datagrams_out(void)
+{
+    struct mmsghdr none = { 0 };
+    return sendmmsg(other, &none, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != ENOSYS ? 0 : 1;
+}
+
 static int do_dial_inet(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -249,7 +261,7 @@ static int do_fcntl(void)
     return flags < 0 || fd < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 }
 
-enum { ALL = LOCKDOWN_THREADS * 2 - 1, NEVER = 0, ALWAYS = ALL + 1 };
+enum { ALL = LOCKDOWN_DATAGRAMS * 2 - 1, NEVER = 0, ALWAYS = ALL + 1 };
 static const struct {
     const char *name;
     int (*deed)(void);
@@ -258,6 +270,8 @@ static const struct {
     { "nothing", do_nothing, ALWAYS },
     { "send", do_send, ALWAYS },
     { "accept", do_accept, LOCKDOWN_ACCEPT },
+    { "datagrams in", do_datagrams_in, LOCKDOWN_DATAGRAMS },
+    { "datagrams out", do_datagrams_out, LOCKDOWN_DATAGRAMS | LOCKDOWN_EXEC },
     { "dial inet", do_dial_inet, LOCKDOWN_DIAL_INET | LOCKDOWN_EXEC },
     { "dial inet6", do_dial_inet6, LOCKDOWN_DIAL_INET | LOCKDOWN_EXEC },
     { "dial unix", do_dial_unix, LOCKDOWN_DIAL_UNIX | LOCKDOWN_EXEC },

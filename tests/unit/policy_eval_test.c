@@ -55,6 +55,28 @@ static struct policy *make(const char *yaml)
     return p;
 }
 
+/* What the DNS port asks: a name and no port. */
+static const char names_yaml[] =
+    "version: 1\n"
+    "agents:\n"
+    "  - {name: coder, identify: [{source: 10.77.0.2/32}]}\n"
+    "  - {name: other, identify: [{source: 10.77.0.3/32}]}\n"
+    "rules:\n"
+    "  - {name: denied, hosts: [deny.test], action: deny}\n"
+    "  - {name: deny-443, hosts: [part.test, none.test], ports: [443], action: deny}\n"
+    "  - {name: part, hosts: [part.test], ports: [443, 8443], action: allow}\n"
+    "  - {name: none, hosts: [none.test], action: allow}\n"
+    "  - {name: deny-post, hosts: [post.test], methods: [POST], action: deny}\n"
+    "  - {name: post, hosts: [post.test], action: allow}\n"
+    "  - {name: late, hosts: [deny.test], action: allow}\n"
+    "  - {name: ask, hosts: [ask.test, both.test], action: ask}\n"
+    "  - {name: after-ask, hosts: [both.test], ports: [8443], action: allow}\n"
+    "  - {name: same-as-ask, hosts: [ask.test], action: allow}\n"
+    "  - {name: tunnel, hosts: [ssh.test], ports: [22], tls: none, action: tunnel}\n"
+    "  - {name: path, hosts: [path.test], methods: [GET], paths: [\"/x\"], action: allow}\n"
+    "  - {name: gone, hosts: [gone.test], action: allow, expires: 2026-01-01T12:00:00Z}\n"
+    "  - {name: wild, agents: [other], hosts: [\"*.wild.test\"], action: allow}\n";
+
 struct eval_case {
     const char *agent, *request; /* "GET https://host:port/path" in parts: */
     enum scheme scheme;
@@ -790,6 +812,50 @@ static void test_end_table(void **state)
     assert_int_equal(end_status((enum end)9999), 500);
 }
 
+static void test_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *agent, *host;
+        enum verdict_kind kind;
+        const char *rule;
+    } cases[] = {
+        { "coder", "path.test", VERDICT_ALLOW, "path" },
+        { "coder", "ssh.test", VERDICT_ALLOW, "tunnel" },
+        { "coder", "post.test", VERDICT_ALLOW, "post" },
+        { "coder", "part.test", VERDICT_ALLOW, "part" },
+        { "coder", "none.test", VERDICT_DENY, "deny-443" },
+        { "coder", "deny.test", VERDICT_DENY, "denied" },
+        { "coder", "ask.test", VERDICT_ASK, "ask" },
+        { "coder", "both.test", VERDICT_ALLOW, "after-ask" },
+        { "coder", "gone.test", VERDICT_DENY, NULL },
+        { "coder", "a.wild.test", VERDICT_DENY, NULL },
+        { "other", "a.wild.test", VERDICT_ALLOW, "wild" },
+        { "other", "wild.test", VERDICT_DENY, NULL },
+        { "other", "evil.test", VERDICT_DENY, NULL },
+        { NULL, "path.test", VERDICT_DENY, NULL },
+    };
+    static char observed[sizeof names_yaml + 32];
+    snprintf(observed, sizeof observed, "%s%s", names_yaml, "mode: observe\n");
+    struct policy *p = make(names_yaml), *watched = make(observed);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct host host;
+        struct verdict v;
+        assert_int_equal(host_parse(str_c(cases[i].host), &host, NULL), 0);
+        policy_eval_name(p, cases[i].agent ? policy_agent(p, str_c(cases[i].agent)) : NULL, &host, noon, &v);
+        const char *rule = v.rule ? v.rule->name.p : NULL;
+        bool same = rule && cases[i].rule ? str_eq(v.rule->name, str_c(cases[i].rule)) : rule == cases[i].rule;
+        if (v.kind != cases[i].kind || !same)
+            fail_msg("%s: kind %d, rule %s", cases[i].host, v.kind, rule ? rule : "none");
+        policy_eval_name(watched, cases[i].agent ? policy_agent(watched, str_c(cases[i].agent)) : NULL, &host, noon, &v);
+        assert_int_equal(v.kind, !cases[i].agent                     ? VERDICT_DENY
+                                 : cases[i].kind == VERDICT_ALLOW ? VERDICT_ALLOW
+                                                                  : VERDICT_OBSERVE);
+    }
+    policy_unref(&p);
+    policy_unref(&watched);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -805,6 +871,7 @@ int main(void)
         cmocka_unit_test(test_path_pattern_long),
         cmocka_unit_test(test_path_check),
         cmocka_unit_test(test_snapshot),
+        cmocka_unit_test(test_name),
         cmocka_unit_test(test_end_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

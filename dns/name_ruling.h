@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * name_ruling: what becomes of one question of the DNS port: the one place where a name is judged, before anything else
+ * happens. Rules of the file come first; then special names, which nobody out there owns; a name that passes both gets
+ * an answer. Whatever else has a say about names (what they would carry out) belongs here, at the end of name_rule.
+ * Pure.
+ *
+ * Refused is refused for every record type, so that no type tells more than another. Two kinds of names are said not to
+ * exist instead, because some clients (musl) that get to them by their own doing stop at anything else: what search
+ * lists append (cluster.local, .internal, .lan), and addresses asked backwards (.arpa). A name that a rule or
+ * resolver.hosts writes out is none of those. */
+#ifndef DNS_NAME_RULING_H
+#define DNS_NAME_RULING_H
+
+#include "dns/query.h"
+#include "dns/snapshot.h"
+
+enum name_fate {
+    NAME_REFUSED = 0,
+    NAME_ABSENT,  /* NXDOMAIN */
+    NAME_NO_DATA, /* it exists, without records of this type */
+    NAME_ADDRESS, /* answered with addresses, by resolver.answer */
+};
+struct name_ruling {
+    enum name_fate fate;
+    enum verdict_kind verdict;             /* for the event */
+    enum end code;                         /* of a deny or ask */
+    const struct rule *rule;               /* that decided; NULL: none */
+    const struct config_host_entry *fixed; /* of resolver.hosts; NULL: none */
+    const char *why;                       /* static words, or NULL */
+    struct host host;                      /* the name, where it can be one */
+};
+/* q: of a QUERY_ASK. */
+void name_rule(const struct snapshot *s, const struct agent *agent, const struct query *q, int64_t now_us,
+               struct name_ruling *ret);
+
+#endif

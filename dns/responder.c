@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dns/responder.h"
+
+#include "base/clock.h"
+#include "base/fair.h"
+#include "base/log.h"
+#include "dns/answer.h"
+#include "dns/dns_port.h"
+#include "dns/name_ruling.h"
+#include "policy/dns_type.h"
+
+#include <stdlib.h>
+
+enum {
+    SYNTHETIC_TTL_S = 60, /* a rule that goes is forgotten by clients within a minute */
+    FORWARD_MS = 5000,    /* a client's own patience; then SERVFAIL */
+    QUESTION_MAX = QUERY_NAME_MAX + 4,
+};
+
+/* One question while it is answered: a row of slots, each filled from what stands to its left. */
+struct asked {
+    const struct dns_peer *from;
+    const struct query *q;
+    const struct agent *agent; /* NULL: nobody's */
+    struct name_ruling ruling;
+    uint64_t started_us;
+    uint16_t rcode;
+    struct ip ips[WIRE_ADDRESSES_MAX];
+    size_t n;
+    uint32_t ttl_s;
+    bool soa;
+    enum end code; /* other than the ruling's: END_OK none */
+    const char *why;
+    char dns_id[ANSWER_ID]; /* of the look-up; "" none */
+};
+
+/* A question that waits for upstream. */
+struct forward {
+    struct responder *responder;
+    struct forward *next, **link;
+    struct dns_peer from;
+    struct query q;
+    unsigned char question[QUESTION_MAX];
+    struct name_ruling ruling;
+    struct asker *asker;
+    struct lookup_wait wait;
+    struct timer deadline;
+    uint64_t started_us, owner;
+};
+
+struct responder {
+    struct loop *loop;
+    struct lookups *lookups;
+    struct dns_log *log;
+    const struct own_addresses *own;
+    struct dns_port *port;
+    struct snapshot *snapshot;
+    struct forward *forwards;
+    struct fair_rate rate;
+    struct fair_stock waiting;
+    struct query query; /* of the message at hand */
+    struct asked asked;
+    unsigned char late[ANSWER_TCP_BYTES];
+};
+
+/* --- recording --- */
+
+static struct str verdict_word(const struct asked *a)
+{
+    if (a->code != END_OK)
+        return STR("deny");
+    switch (a->ruling.verdict) {
+    case VERDICT_ALLOW:
+    case VERDICT_TUNNEL:
+        return STR("allow");
+    case VERDICT_ASK:
+        return a->ruling.fate == NAME_REFUSED ? STR("deny") : STR("ask");
+    case VERDICT_OBSERVE:
+        return STR("observe");
+    case VERDICT_DENY:
+        break;
+    }
+    return STR("deny");
+}
+
+static int record(const struct responder *r, const struct asked *a, bool answered)
+{
+    char type[DNS_TYPE_NAME], client[46];
+    bool denied = str_eq(verdict_word(a), STR("deny"));
+    enum end code = a->code != END_OK ? a->code : a->ruling.code;
+    struct dns_record d = {
+        .agent = a->agent ? a->agent->name : STR_NONE,
+        .client = str_c(ip_format(&a->from->client, client)),
+        .rule = a->ruling.rule ? a->ruling.rule->name : STR_NONE,
+        .qname = query_name(a->q),
+        .qtype = a->q->question.n ? str_c(dns_type_format(a->q->type, type)) : STR_NONE,
+        .rcode = answered ? str_c(wire_rcode_name(a->rcode)) : STR_NONE,
+        .verdict = verdict_word(a),
+        .code = denied && code != END_OK ? str_c(end_code(code)) : STR_NONE,
+        .dns_id = str_c(a->dns_id),
+        .message = str_c(a->why ? a->why : a->ruling.why),
+        .ips = a->ips,
+        .n = a->n,
+        .ms = a->started_us ? (clock_mono_us() - a->started_us) / 1000 : 0,
+    };
+    return dns_log_write(r->log, &d);
+}
+
+/* Records, then writes. */
+static size_t finish(struct responder *r, struct asked *a, unsigned char *out, size_t max)
+{
+    struct answer w;
+    if (!dns_log_ready(r->log) || record(r, a, true) < 0) {
+        a->rcode = WIRE_SERVFAIL;
+        a->n = 0;
+        a->soa = false;
+    }
+    size_t most = a->from->stream ? max : a->q->udp_bytes;
+    answer_start(&w, a->q, a->rcode, out, most < max ? most : max);
+    for (size_t i = 0; i < a->n; i++)
+        answer_address(&w, &a->ips[i], a->ttl_s);
+    if (a->soa)
+        answer_soa(&w, a->ttl_s);
+    return answer_end(&w);
+}
+
+static void refuse(struct asked *a, uint16_t rcode, enum end code, const char *why)
+{
+    a->rcode = rcode;
+    a->code = code;
+    a->why = why;
+}
+
+static void negative(struct asked *a, uint16_t rcode, uint32_t ttl_s)
+{
+    a->rcode = rcode;
+    a->soa = true;
+    a->ttl_s = ttl_s;
+}
+
+/* --- addresses --- */
+
+static uint8_t family_of(uint16_t type)
+{
+    return type == DNS_TYPE_A ? 4 : 6;
+}
+
+/* Those that may be dialled. None of some: refused. */
+static void put_vetted(const struct responder *r, struct asked *a, const struct asker *asker, const struct ip *ips,
+                       size_t n, uint32_t ttl_s)
+{
+    const struct ip *bad;
+    size_t of_family = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ips[i].family != family_of(a->q->type))
+            continue;
+        of_family++;
+        if (asker_vet(asker, r->own, &ips[i], 1, &bad, &a->why) == END_OK && a->n < WIRE_ADDRESSES_MAX)
+            a->ips[a->n++] = ips[i];
+    }
+    a->ttl_s = ttl_s;
+    if (a->n > 0)
+        a->why = a->n < of_family ? "addresses that may not be dialled were left out" : NULL;
+    else if (of_family > 0)
+        refuse(a, WIRE_REFUSED, END_ADDRESS_DENIED, a->why);
+    else
+        negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
+}
+
+static void put_synthetic(const struct responder *r, struct asked *a)
+{
+    const struct config *c = r->snapshot->config;
+    const struct ip *ip = a->q->type == DNS_TYPE_A ? &c->synthetic_v4 : &c->synthetic_v6;
+    if (!ip->family) {
+        negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
+        return;
+    }
+    a->ips[a->n++] = *ip;
+    a->ttl_s = SYNTHETIC_TTL_S;
+}
+
+/* --- forwarding --- */
+
+static void put_looked_up(const struct responder *r, struct asked *a, const struct asker *asker,
+                          const struct answer_set *s)
+{
+    uint64_t now = loop_now_ms(r->loop), left_ms = s->expires_ms > now ? s->expires_ms - now : 0;
+    uint32_t ttl_s = left_ms < 1000 ? 1 : (uint32_t)(left_ms / 1000);
+    memcpy(a->dns_id, s->dns_id, sizeof a->dns_id);
+    switch (s->state) {
+    case ANSWER_ADDRESSES:
+        put_vetted(r, a, asker, s->ips, s->n, ttl_s);
+        return;
+    case ANSWER_NEGATIVE:
+        negative(a, s->rcode, ttl_s);
+        a->why = s->why;
+        return;
+    case ANSWER_UNAUDITED:
+        refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
+        return;
+    case ANSWER_NONE:
+    case ANSWER_FAILED:
+        break;
+    }
+    refuse(a, WIRE_SERVFAIL, END_ORIGIN_DNS, s->why);
+}
+
+static void forward_free(struct forward *f)
+{
+    *f->link = f->next;
+    if (f->next)
+        f->next->link = f->link;
+    fair_give(&f->responder->waiting, f->owner, 1);
+    lookup_wait_done(&f->wait);
+    timer_clear(&f->deadline);
+    asker_unref(&f->asker);
+    free(f);
+}
+
+static enum answer_family wanted(const struct query *q)
+{
+    return q->type == DNS_TYPE_A ? FAMILY_V4 : FAMILY_V6;
+}
+
+static void forward_end(struct forward *f, const struct answer_set *s)
+{
+    struct responder *r = f->responder;
+    struct asked *a = &r->asked;
+    *a = (struct asked) {
+        .from = &f->from, .q = &f->q, .agent = f->asker->agent, .started_us = f->started_us, .code = END_OK
+    };
+    a->ruling = f->ruling;
+    if (s)
+        put_looked_up(r, a, f->asker, s);
+    else
+        refuse(a, WIRE_SERVFAIL, END_ORIGIN_DNS, "no DNS server answered in time");
+    size_t n = finish(r, a, r->late, sizeof r->late);
+    dns_port_answer(r->port, &f->from, r->late, n);
+    forward_free(f);
+}
+
+static void on_changed(struct task *t)
+{
+    struct forward *f = (struct forward *)((char *)t - offsetof(struct forward, wait.changed));
+    const struct answer_set *s = f->wait.sets[wanted(&f->q)];
+    if (s)
+        forward_end(f, s);
+}
+
+static void on_deadline(struct timer *t)
+{
+    forward_end((struct forward *)((char *)t - offsetof(struct forward, deadline)), NULL);
+}
+
+/* NULL: there is no room. */
+static struct forward *forward_new(struct responder *r, const struct asked *a, struct asker *asker)
+{
+    uint64_t owner = str_hash(a->agent->name);
+    if (!fair_take(&r->waiting, owner, 1, r->snapshot->config->limits.dns_waiting))
+        return NULL;
+    struct forward *f = calloc(1, sizeof *f);
+    if (!f) {
+        fair_give(&r->waiting, owner, 1);
+        return NULL;
+    }
+    f->responder = r;
+    f->owner = owner;
+    f->from = *a->from;
+    f->from.text = STR_NONE;
+    f->q = *a->q;
+    MUST(a->q->question.n <= sizeof f->question);
+    memcpy(f->question, a->q->question.p, a->q->question.n);
+    f->q.question.p = (const char *)f->question;
+    f->ruling = a->ruling;
+    f->asker = asker_ref(asker);
+    f->started_us = a->started_us;
+    f->wait.changed.cb = on_changed;
+    f->deadline.cb = on_deadline;
+    f->next = r->forwards;
+    f->link = &r->forwards;
+    if (f->next)
+        f->next->link = &f->next;
+    r->forwards = f;
+    return f;
+}
+
+/* The asker holds the snapshot, so that agent and rule stay. True: the answer comes later. */
+static bool look_up(struct responder *r, struct asked *a, struct asker *asker)
+{
+    struct forward *f = forward_new(r, a, asker);
+    if (!f) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
+        return false;
+    }
+    enum lookup_result got = lookup_get(r->lookups, host_str(&a->ruling.host), asker, &f->wait);
+    const struct answer_set *s = f->wait.sets[wanted(a->q)];
+    if (!s && got == LOOKUP_WAITING) {
+        timer_set(r->loop, &f->deadline, FORWARD_MS);
+        return true;
+    }
+    if (s)
+        put_looked_up(r, a, asker, s);
+    else if (got == LOOKUP_UNAUDITED)
+        refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
+    else
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
+    forward_free(f);
+    return false;
+}
+
+static bool put_forward(struct responder *r, struct asked *a)
+{
+    struct asker *asker = asker_new(r->snapshot, a->agent, STR_NONE, STR_NONE);
+    if (!asker) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
+        return false;
+    }
+    bool exceptions = a->ruling.rule && a->ruling.rule->action != RULE_DENY;
+    asker->rule = exceptions ? a->ruling.rule : NULL;
+    asker->observe = r->snapshot->config->observe && a->ruling.verdict == VERDICT_OBSERVE;
+    bool later = false;
+    a->started_us = clock_mono_us();
+    if (a->ruling.fixed)
+        put_vetted(r, a, asker, a->ruling.fixed->ips, a->ruling.fixed->nips, SYNTHETIC_TTL_S);
+    else
+        later = look_up(r, a, asker);
+    asker_unref(&asker);
+    return later;
+}
+
+/* --- a question --- */
+
+/* True: the answer comes later. */
+static bool answer_name(struct responder *r, struct asked *a)
+{
+    name_rule(r->snapshot, a->agent, a->q, clock_wall_us(), &a->ruling);
+    switch (a->ruling.fate) {
+    case NAME_REFUSED:
+        a->rcode = WIRE_REFUSED;
+        return false;
+    case NAME_ABSENT:
+        negative(a, WIRE_NXDOMAIN, ANSWER_NEGATIVE_S);
+        return false;
+    case NAME_NO_DATA:
+        negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
+        return false;
+    case NAME_ADDRESS:
+        break;
+    }
+    if (r->snapshot->config->dns_forward)
+        return put_forward(r, a);
+    put_synthetic(r, a);
+    return false;
+}
+
+static const struct agent *identify(const struct responder *r, const struct dns_peer *from)
+{
+    const struct agent *agent = NULL;
+    struct claims claims = { .source = from->client, .listener = from->text };
+    return policy_identify(r->snapshot->policy, &claims, &agent) == IDENTIFY_OK ? agent : NULL;
+}
+
+static size_t on_message(void *ctx, const struct dns_peer *from, struct str message, unsigned char *out, size_t max)
+{
+    struct responder *r = ctx;
+    struct asked *a = &r->asked;
+    enum query_result read = query_parse(message, &r->query);
+    if (read == QUERY_IGNORE)
+        return 0;
+    memset(a, 0, offsetof(struct asked, ips));
+    a->from = from;
+    a->q = &r->query;
+    a->n = 0;
+    a->soa = false;
+    a->code = END_OK;
+    a->why = NULL;
+    a->dns_id[0] = '\0';
+    a->agent = identify(r, from);
+    uint64_t owner = a->agent ? str_hash(a->agent->name) : 0;
+    if (!fair_rate_take(&r->rate, owner, r->snapshot->config->limits.dns_rate, loop_now_ms(r->loop))) {
+        r->query.n = 0; /* counted as one, whatever names there were */
+        refuse(a, WIRE_REFUSED, END_RATE_LIMITED, "too many questions a second (limits.dns_rate)");
+        if (from->stream)
+            return finish(r, a, out, max);
+        (void)record(r, a, false);
+        return 0;
+    }
+    if (!a->agent)
+        refuse(a, WIRE_REFUSED, END_UNKNOWN_AGENT, "no agent's source or listener claim fits");
+    else if (read == QUERY_REFUSE)
+        refuse(a, r->query.rcode, END_BAD_REQUEST, "not a question that this port answers");
+    else if (answer_name(r, a))
+        return DNS_LATER;
+    return finish(r, a, out, max);
+}
+
+/* --- the whole --- */
+
+struct responder *responder_new(struct loop *l, struct lookups *lookups, struct dns_log *log,
+                                const struct own_addresses *own, struct err *err)
+{
+    static const struct dns_port_ops ops = { on_message };
+    struct responder *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_set(err, "resolver: out of memory");
+        return NULL;
+    }
+    r->loop = l;
+    r->lookups = lookups;
+    r->log = log;
+    r->own = own;
+    r->port = dns_port_new(l, &ops, r, err);
+    if (!r->port) {
+        free(r);
+        return NULL;
+    }
+    return r;
+}
+
+void responder_free(struct responder **rp)
+{
+    struct responder *r = *rp;
+    *rp = NULL;
+    if (!r)
+        return;
+    while (r->forwards)
+        forward_free(r->forwards);
+    dns_port_free(&r->port);
+    snapshot_unref(&r->snapshot);
+    free(r);
+}
+
+void responder_set_snapshot(struct responder *r, struct snapshot *s)
+{
+    snapshot_ref(s);
+    snapshot_unref(&r->snapshot);
+    r->snapshot = s;
+    dns_port_set_limits(r->port, &s->config->limits);
+}
+
+int responder_add_listener(struct responder *r, struct str text, int tcp_fd, int udp_fd, struct err *err)
+{
+    return dns_port_add(r->port, text, tcp_fd, udp_fd, err);
+}
+
+void responder_drop_listener(struct responder *r, struct str text)
+{
+    dns_port_drop(r->port, text);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * responder: what the DNS port says. For each question, in this order: read it, know whose it is, judge the name
+ * (dns/name_ruling.h), record it, answer. Nothing is answered that the log has not taken: then SERVFAIL. Whoever is no
+ * agent is refused in as many bytes as it sent. A synthetic answer costs no packet of ours; with resolver.answer:
+ * forward the name alone goes on (dns/lookup.h asks it anew: own id, own case, none of the client's options), and what
+ * comes back is vetted as for a dial: addresses that may not be dialled are left out, aliases are followed and not
+ * shown. */
+#ifndef DNS_RESPONDER_H
+#define DNS_RESPONDER_H
+
+#include "dns/dns_log.h"
+#include "dns/lookup.h"
+#include "dns/snapshot.h"
+
+struct responder;
+/* All but l are borrowed. */
+struct responder *responder_new(struct loop *l, struct lookups *lookups, struct dns_log *log,
+                                const struct own_addresses *own, struct err *err);
+void responder_free(struct responder **r);
+/* Takes a reference of its own. Before the first listener. */
+void responder_set_snapshot(struct responder *r, struct snapshot *s);
+/* Takes both descriptors, also on failure. */
+int responder_add_listener(struct responder *r, struct str text, int tcp_fd, int udp_fd, struct err *err);
+void responder_drop_listener(struct responder *r, struct str text);
+
+#endif

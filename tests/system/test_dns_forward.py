@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The DNS port with `answer: forward`: what is asked upstream, what of the answer is believed and passed on, and what never leaves."""
+import contextlib
+import random
+import socket
+import struct
+import time
+
+from dns_wire import Answer, Client, Upstream, address, alias, query, read_name, read_tcp, send_tcp, soa
+from lab import main, wait_for
+from test_dns import EACH_EVENT, dns_event, make, reload
+
+RULES = """  - {name: up, hosts: ["*.up.test", "*.ask-up.test"], action: allow}
+  - {name: narrow-type, hosts: ["*.v4.test"], dns_types: [A], action: allow}
+  - {name: open-private, hosts: [private.exempt.test], allow_addresses: [10.0.0.0/8], action: allow}"""
+FORWARD = "  answer: forward"
+ZONE = {
+    ("www.up.test", 1): (0, [address("www.up.test", "127.0.0.50", 300)], []),
+    ("www.up.test", 28): (0, [], [soa(60)]),
+    ("six.up.test", 1): (0, [], [soa(60)]),
+    ("alias.up.test", 1): (0, [alias("alias.up.test", "a.cdn.test"), alias("a.cdn.test", "b.cdn.test"), address("b.cdn.test", "127.0.0.51", 20)], []),
+    ("chain.up.test", 1): (0, [alias(f"c{i}.up.test" if i else "chain.up.test", f"c{i + 1}.up.test") for i in range(9)] + [address("c9.up.test", "127.0.0.52")], []),
+    ("loop.up.test", 1): (0, [alias("loop.up.test", "pool.up.test"), alias("pool.up.test", "loop.up.test")], []),
+    ("mixed.up.test", 1): (0, [address("mixed.up.test", "10.9.9.9"), address("mixed.up.test", "127.0.0.53"), address("mixed.up.test", "169.254.169.254")], []),
+    ("private.up.test", 1): (0, [address("private.up.test", "10.9.9.9")], []),
+    ("private.exempt.test", 1): (0, [address("private.exempt.test", "10.9.9.9")], []),
+    ("inner.up.test", 1): (0, [alias("inner.up.test", "db.corp.test"), address("db.corp.test", "10.1.1.1")], []),
+    ("other.up.test", 1): (0, [address("www.up.test", "127.0.0.66", 3600), address("other.up.test", "127.0.0.54")], []),
+    ("big.up.test", 1): (0, [address("big.up.test", f"127.0.1.{i}") for i in range(128)], []),
+    ("huge.up.test", 1): (0, [address("huge.up.test", f"127.0.{i >> 8}.{i & 255}") for i in range(257)], []),
+    ("short.up.test", 1): (0, [address("short.up.test", "127.0.0.55", 1)], []),
+    ("long.up.test", 1): (0, [address("long.up.test", "127.0.0.56", 2**31 - 1)], []),
+    ("broken.up.test", 1): (2, [], []),
+    ("www.v4.test", 1): (0, [address("www.v4.test", "127.0.0.57")], []),
+    ("api.test", 1): (0, [address("api.test", "127.0.0.99")], []),
+}
+
+
+def script(qname, kind):
+    if qname.startswith("silent"):
+        return None
+    return ZONE.get((qname, kind), (0, [], [soa(60)]) if (qname, 1) in ZONE else (3, [], [soa(60)]))
+
+
+def forwarding(**kw):
+    up = Upstream(script)
+    lab = make(resolver=FORWARD, rules=RULES, upstreams=f"127.0.0.1:{up.port}", **kw)
+    lab.up = up
+    return lab
+
+
+def make_lab():
+    return forwarding(tail=EACH_EVENT)
+
+
+def asked(lab, qname):
+    return [q for q in lab.up.asked if q[0].lower() == qname]
+
+
+def both_asked(lab, qname):
+    """Both families are asked at once; an answer does not wait for the other one's question to arrive."""
+    wait_for(lambda: {q[1] for q in asked(lab, qname)} == {1, 28}, f"both families of {qname} upstream")
+    return asked(lab, qname)
+
+
+# ---------------------------------------------------------------- what is asked, and what comes back
+
+
+def test_forwarded(lab):
+    a = lab.dns.ask("wWw.Up.test", edns=4096, dnssec=True, options=struct.pack("!HHHBB4s", 8, 8, 1, 32, 0, b"\xc0\0\2\1"))
+    assert a.code == "NOERROR" and a.addresses == ["127.0.0.50"] and 290 <= a.answers[0].ttl <= 300, a
+    assert a.answers[0].owner == "wWw.Up.test" and not a.authentic
+    for qname, kind, tcp, _, m in both_asked(lab, "www.up.test"):
+        assert kind in (1, 28) and not tcp
+        assert struct.unpack("!6H", m[:12])[1:] == (0x0100, 1, 0, 0, 0), m  # one question and no option, whatever the client sent
+        assert read_name(m, 12)[1] + 4 == len(m)
+    before = len(asked(lab, "www.up.test"))
+    for tcp in (False, True):
+        assert lab.dns.ask("www.up.test", tcp=tcp).addresses == ["127.0.0.50"]
+        a = lab.dns.ask("www.up.test", "AAAA", tcp=tcp)
+        assert a.code == "NOERROR" and not a.answers and a.authority[0].ttl <= 60, a
+    assert len(asked(lab, "www.up.test")) == before, "asked again what is known"
+    e = dns_event(lab, "www.up.test", client="127.0.0.1", qtype="A")
+    assert (e["verdict"], e["rule"], e["agent"], e["answers"], e["rcode"]) == ("allow", "up", "coder", ["127.0.0.50"], "NOERROR"), e
+    look_up = lab.event(lambda o: o.get("dns_id") == e["dns_id"] and "client" not in o, types=("dns",))
+    assert look_up["qname"] == "www.up.test", look_up
+
+
+def test_letter_case_is_ours(lab):
+    for i in range(12):
+        lab.dns.ask(f"longer-name-for-chance-{i}.up.test")
+    sent = [q[0] for i in range(12) for q in both_asked(lab, f"longer-name-for-chance-{i}.up.test")]
+    assert len(sent) >= 24 and all(s != s.lower() and s != s.upper() for s in sent), sent
+
+
+def test_nothing_leaves(lab):
+    lab.dns.ask("www.v4.test")
+    both_asked(lab, "www.v4.test")  # the control: it can leave
+    denied = ("evil.test", "deny.test", "up.test", "www.example.com", "x.svc.cluster.local", "1.0.0.10.in-addr.arpa", "ask.test", "www.up.test.evil.test")
+    for qname in denied:
+        for qtype in ("A", "AAAA", "TXT", "HTTPS"):
+            assert lab.dns.ask(qname, qtype).code in ("REFUSED", "NXDOMAIN"), qname
+    for qtype in ("TXT", "HTTPS", "SVCB", "MX", "NULL", "CNAME", "ANY", "SRV"):  # neither for names that pass
+        a = lab.dns.ask("www2.up.test", qtype)
+        assert a.code == "NOERROR" and not a.answers and a.authority, (qtype, a)
+    assert lab.dns.ask("www.v4.test", "AAAA").code == "NOERROR"
+    assert not {q[0].lower() for q in lab.up.asked} & {*denied, "www2.up.test"}, lab.up.asked
+    assert {q[1] for q in lab.up.asked} <= {1, 28}
+    assert dns_event(lab, "ask.test")["code"] == "approval_required"
+    assert lab.dns.ask("www.v4.test").addresses == ["127.0.0.57"]
+
+
+def test_negative(lab):
+    for qname, code in (("nowhere.up.test", "NXDOMAIN"), ("six.up.test", "NOERROR")):
+        a = lab.dns.ask(qname)
+        assert a.code == code and not a.answers and [r.type for r in a.authority] == [6] and a.authority[0].ttl <= 60, a
+        before = len(both_asked(lab, qname))
+        assert lab.dns.ask(qname).code == code
+        assert len(asked(lab, qname)) == before, "a negative answer is not kept"
+    a = lab.dns.ask("broken.up.test")
+    assert a.code == "SERVFAIL" and not a.authority, a
+    assert dns_event(lab, "broken.up.test", client="127.0.0.1")["code"] == "origin_dns"
+
+
+def test_aliases(lab):
+    a = lab.dns.ask("alias.up.test")
+    assert a.addresses == ["127.0.0.51"] and [r.owner for r in a.answers] == ["alias.up.test"] and a.answers[0].ttl <= 20, a
+    for qname in ("chain.up.test", "loop.up.test"):
+        assert lab.dns.ask(qname).code == "SERVFAIL", qname
+    assert "b.cdn.test" in lab.event(lambda e: e.get("qname") == "alias.up.test" and "alias" in e.get("message", ""), types=("dns",))["message"]
+
+
+def test_bad_addresses(lab):
+    a = lab.dns.ask("mixed.up.test")
+    assert a.addresses == ["127.0.0.53"], a
+    for qname in ("private.up.test", "inner.up.test"):
+        a = lab.dns.ask(qname)
+        assert a.code == "REFUSED" and not a.answers, (qname, a)
+        e = dns_event(lab, qname, client="127.0.0.1")
+        assert (e["verdict"], e["code"], e["answers"]) == ("deny", "address_denied", []), e
+    assert lab.dns.ask("private.exempt.test").addresses == ["10.9.9.9"]  # the control: a rule opens it
+
+
+def test_only_what_was_asked(lab):
+    """Records about other names are not believed: they would be an answer for www.up.test that nobody asked for."""
+    assert lab.dns.ask("other.up.test").addresses == ["127.0.0.54"]
+    assert lab.dns.ask("www.up.test").addresses == ["127.0.0.50"]
+
+
+def test_sizes(lab):
+    for kw, most in ((dict(), 512), (dict(edns=512), 512), (dict(edns=1232), 1232), (dict(edns=4096), 1232), (dict(edns=700), 700)):
+        a = lab.dns.ask("big.up.test", **kw)
+        assert a.cut and len(a.raw) <= most and len(a.raw) > most - 40, (kw, len(a.raw))
+    a = lab.dns.ask("big.up.test", tcp=True)
+    assert not a.cut and len(a.addresses) == 128
+    assert lab.dns.ask("huge.up.test", tcp=True).code == "SERVFAIL"  # more than are vetted
+
+
+def test_ttl(lab):
+    assert lab.dns.ask("long.up.test").answers[0].ttl <= 3600  # limits.dns_ttl_max
+    assert lab.dns.ask("short.up.test").answers[0].ttl == 1
+    before = len(asked(lab, "short.up.test"))
+    wait_for(lambda: lab.dns.ask("short.up.test").addresses and len(asked(lab, "short.up.test")) > before, "a second question after a second")
+
+
+def test_fixed_hosts(lab):
+    assert lab.dns.ask("api.test").addresses == ["127.0.0.2"]
+    a = lab.dns.ask("api.test", "AAAA")
+    assert a.code == "NOERROR" and not a.answers and a.authority, a
+    assert lab.dns.ask("evil.test").code == "REFUSED"
+    assert not asked(lab, "api.test") and not asked(lab, "evil.test")
+
+
+# ---------------------------------------------------------------- forgers
+
+
+def test_forged_answers(lab):
+    """Other ids, other letter case, other questions: all before the true answer, from the true server's own address and port."""
+    def forge(sock, m, client):
+        bad = struct.pack("!6H", 0, 0x8180, 1, 1, 0, 0)
+        lie = m[12:] + b"\xc0\x0c\0\1\0\1\0\0\x0e\x10\0\4\x7f\0\0\x42"
+        for ident in random.sample(range(65536), 200):
+            if ident != struct.unpack("!H", m[:2])[0]:
+                sock.sendto(struct.pack("!H", ident) + bad[2:] + lie, client)
+        swapped = m[12:-4].swapcase() + m[-4:]
+        sock.sendto(m[:2] + bad[2:] + swapped + b"\xc0\x0c\0\1\0\1\0\0\x0e\x10\0\4\x7f\0\0\x42", client)
+        sock.sendto(m[:2] + bad[2:] + query("x.up.test")[12:] + b"\xc0\x0c\0\1\0\1\0\0\x0e\x10\0\4\x7f\0\0\x42", client)
+        sock.sendto(m, client)  # the question itself
+    ZONE[("forged.up.test", 1)] = (0, [address("forged.up.test", "127.0.0.58")], [])
+    lab.up.before = forge
+    try:
+        assert lab.dns.ask("forged.up.test").addresses == ["127.0.0.58"]
+    finally:
+        lab.up.before = None
+    assert lab.dns.ask("forged.up.test").addresses == ["127.0.0.58"]
+
+
+def test_ports_and_ids(lab):
+    for i in range(100):
+        lab.dns.ask(f"p{i}.up.test")
+        both_asked(lab, f"p{i}.up.test")
+    sent = [q for q in lab.up.asked if q[0].lower().startswith("p") and q[0].lower().endswith(".up.test")]
+    ports, ids = {q[3] for q in sent}, {q[4][:2] for q in sent}
+    assert len(sent) >= 200 and len(ports) > 190 and len(ids) > 190, (len(sent), len(ports), len(ids))
+    steps = {abs(a[3] - b[3]) for a, b in zip(sent, sent[1:])}
+    assert len(steps) > 50, "ports follow one another"
+
+
+def test_other_sources_are_not_heard(lab):
+    """An answer right in every bit, but from elsewhere."""
+    ZONE[("elsewhere.up.test", 1)] = (0, [address("elsewhere.up.test", "127.0.0.59")], [])
+
+    def forge(sock, m, client):
+        lie = m[:2] + struct.pack("!5H", 0x8180, 1, 1, 0, 0) + m[12:] + b"\xc0\x0c\0\1\0\1\0\0\x0e\x10\0\4\x7f\0\0\x42"
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as s:
+                s.bind((host, 0))
+                s.sendto(lie, client)
+    lab.up.before = forge
+    try:
+        assert lab.dns.ask("elsewhere.up.test").addresses == ["127.0.0.59"]
+    finally:
+        lab.up.before = None
+
+
+# ---------------------------------------------------------------- many, slow, gone
+
+
+def test_slow_names_hold_up_nobody(lab):
+    with contextlib.closing(lab.dns.tcp()) as s:
+        start = time.monotonic()
+        for i, qname in enumerate(("silent-one.up.test", "www.up.test", "silent-two.up.test", "nowhere.up.test")):
+            send_tcp(s, query(qname, ident=i))
+        got = [Answer(read_tcp(s)) for _ in range(2)]
+        assert {a.ident for a in got} == {1, 3} and time.monotonic() - start < 2, got
+        late = [Answer(read_tcp(s)) for _ in range(2)]
+        assert {(a.ident, a.code) for a in late} == {(0, "SERVFAIL"), (2, "SERVFAIL")}, late
+        assert time.monotonic() - start < 7
+
+
+def test_one_question_for_many(lab):
+    """What many ask for at once is asked once: each more in flight would make forging easier."""
+    with contextlib.closing(lab.dns.udp()) as s:
+        for i in range(50):
+            s.send(query("silent-many.up.test", ident=i))
+        wait_for(lambda: asked(lab, "silent-many.up.test"), "a question upstream")
+        got = [Answer(s.recv(4096)) for _ in range(50)]
+    assert {a.ident for a in got} == set(range(50)) and {a.code for a in got} == {"SERVFAIL"}
+    # two families, tried again where nothing comes: a handful, not a hundred
+    assert len(asked(lab, "silent-many.up.test")) <= 8, len(asked(lab, "silent-many.up.test"))
+
+
+def test_gone_clients(lab):
+    for i in range(20):
+        s = lab.dns.tcp()
+        send_tcp(s, query(f"silent-gone{i}.up.test"))
+        s.close()
+        with contextlib.closing(lab.dns.udp()) as u:
+            u.send(query(f"silent-gone{i}.up.test"))
+    assert lab.dns.ask("www.up.test").addresses == ["127.0.0.50"]
+
+
+def test_waiting_is_shared():
+    agents = "  - {name: coder, identify: [{source: 127.0.0.1/32}]}\n  - {name: other, identify: [{source: 127.0.0.21/32}]}\n"
+    with forwarding(agents=agents, tail="limits: {dns_waiting: 16}") as lab:
+        with contextlib.closing(lab.dns.udp()) as s:
+            for i in range(64):
+                s.send(query(f"silent-w{i}.up.test", ident=i))
+            first = Answer(s.recv(4096))
+            assert first.code == "SERVFAIL" and first.ident >= 8, first  # beyond its share: told at once
+            assert Client(lab.dns_port, source="127.0.0.21").ask("www.up.test").addresses == ["127.0.0.50"]
+        e = lab.event(lambda e: e.get("code") == "rate_limited", types=("dns",))
+        assert "dns_waiting" in e["message"], e
+
+
+def test_reload_while_waiting():
+    with forwarding() as lab:
+        with contextlib.closing(lab.dns.udp()) as s:
+            s.send(query("silent-reload.up.test", ident=5))
+            wait_for(lambda: asked(lab, "silent-reload.up.test"), "a question upstream")
+            lab.extra["resolver"] = "  answer: synthetic\n  synthetic: {v4: 10.77.0.1}"
+            reload(lab)
+            wait_for(lambda: lab.dns.ask("www.up.test").addresses == ["10.77.0.1"], "the new answers")
+            a = Answer(s.recv(4096))
+            assert a.ident == 5 and a.code == "SERVFAIL", a
+
+
+def test_upstream_dead():
+    with make(resolver=FORWARD, rules=RULES, upstreams="127.0.0.1:1") as lab:
+        start = time.monotonic()
+        assert lab.dns.ask("www.up.test").code == "SERVFAIL" and time.monotonic() - start < 6
+        assert lab.dns.ask("api.test").addresses == ["127.0.0.2"]
+
+
+if __name__ == "__main__":
+    main()
