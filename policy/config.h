@@ -96,7 +96,8 @@ struct rule {
     struct path_pattern *paths;
     size_t npaths; /* 0: all */
     enum rule_action action;
-    bool tls_none; /* of a tunnel: its bytes need not be TLS */
+    bool tls_none;   /* of a tunnel: its bytes need not be TLS */
+    bool ech_passes; /* of a tunnel: its ClientHello may hide a name behind the one that it shows */
     uint16_t *dns_types; /* none given: A and AAAA */
     size_t ndns_types;
     struct cidr *allow_addresses;

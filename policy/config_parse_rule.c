@@ -94,6 +94,15 @@ bool read_rule_tls(struct config_reader *r, const struct ynode *v, void *out)
     return true;
 }
 
+bool read_rule_ech(struct config_reader *r, const struct ynode *v, void *out)
+{
+    bool pass = is_scalar(v) && str_eq(v->text, STR("pass"));
+    if (!pass && !(is_scalar(v) && str_eq(v->text, STR("refuse"))))
+        return config_expected(r, v, "refuse or pass");
+    memcpy(out, &pass, sizeof pass);
+    return true;
+}
+
 bool read_timeouts(struct config_reader *r, const struct ynode *v, void *out)
 {
     return config_read_section(r, v, SECTION_TIMEOUTS, out);
@@ -132,7 +141,7 @@ static bool no_request_key(struct config_reader *r, const struct ynode *v, const
 static bool rule_agrees(struct config_reader *r, const struct ynode *v, const struct rule *rule)
 {
     bool ok = true;
-    const struct ynode *tls = ynode_get(v, STR("tls")), *schemes = ynode_get(v, STR("schemes"));
+    const struct ynode *tls = ynode_get(v, STR("tls")), *schemes = ynode_get(v, STR("schemes")), *ech = ynode_get(v, STR("ech"));
     if (rule->action == RULE_TUNNEL) {
         ok &= no_request_key(r, v, "methods");
         ok &= no_request_key(r, v, "paths");
@@ -144,6 +153,11 @@ static bool rule_agrees(struct config_reader *r, const struct ynode *v, const st
     } else if (rule->tls_none && tls) {
         snprintf(r->path, sizeof r->path, "tls");
         config_expected(r, tls, "required, because tls: none belongs to action: tunnel");
+        ok = false;
+    }
+    if (rule->ech_passes && ech && (rule->action != RULE_TUNNEL || rule->tls_none)) {
+        snprintf(r->path, sizeof r->path, "ech");
+        config_expected(r, ech, "refuse, because ech: pass belongs to action: tunnel with tls: required");
         ok = false;
     }
     r->path[0] = 0;

@@ -131,6 +131,7 @@ bool read_rule_name(struct config_reader *r, const struct ynode *v, void *out);
 bool read_schemes(struct config_reader *r, const struct ynode *v, void *out);
 bool read_action(struct config_reader *r, const struct ynode *v, void *out);
 bool read_dns_types(struct config_reader *r, const struct ynode *v, void *out);
+bool read_rule_ech(struct config_reader *r, const struct ynode *v, void *out);
 bool read_rule_tls(struct config_reader *r, const struct ynode *v, void *out);
 bool read_timeouts(struct config_reader *r, const struct ynode *v, void *out);
 bool read_expires(struct config_reader *r, const struct ynode *v, void *out);

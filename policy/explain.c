@@ -133,7 +133,7 @@ static void put_tunnel(const struct rule *rule, const struct ask *ask, struct bu
     if (rule->tls_none)
         buf_putf(out, "whatever the client says");
     else
-        buf_putf(out, "TLS whose server name is %s, or absent,", ask->host->name);
+        buf_putf(out, "TLS whose server name is %s, or absent%s,", ask->host->name, rule->ech_passes ? ", or hidden by ECH" : "");
     buf_putf(out, " goes through unread to ");
     authority_put(out, ask->host, ask->port, 0);
     buf_putf(out, "\ntunnel: the rule covers");

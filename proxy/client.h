@@ -9,6 +9,7 @@
 #include "base/stream.h"
 #include "proxy/agent_table.h"
 #include "proxy/exchange.h"
+#include "proxy/hello_watch.h"
 #include "proxy/listener.h"
 
 enum client_state {
@@ -71,6 +72,7 @@ struct client {
     bool by_socks; /* it was, and has its reply */
     bool tunnel;
     enum client_relay relay_out;
+    struct hello_watch hellos; /* of a tunnel with TLS */
     bool refused_host; /* admitted only to be refused inside */
     struct host host;
     uint16_t port;

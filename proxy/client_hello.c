@@ -3,7 +3,7 @@
  * Two passes: over the headers of the records, to see whether the message is whole, and then once over the message. */
 #include "proxy/client_hello.h"
 
-enum { RECORD_HEAD = 5, RECORD_MOST = 16384, HANDSHAKE = 22, HELLO_HEAD = 4, CLIENT_HELLO = 1, SERVER_NAME = 0, HOST_NAME = 0 };
+enum { RECORD_HEAD = 5, RECORD_MOST = 16384, HANDSHAKE = 22, HELLO_HEAD = 4, CLIENT_HELLO = 1, SERVER_NAME = 0, HOST_NAME = 0, ECH = 0xfe0d, ESNI = 0xffce };
 
 static unsigned byte_at(struct str s, size_t i)
 {
@@ -56,7 +56,7 @@ static bool read_name(struct str data, struct str *ret)
     return !outer.bad && !outer.rest.n && !list.bad && !list.rest.n && type == HOST_NAME && ret->n;
 }
 
-static const char *read_extensions(struct cursor *c, struct str *ret_sni)
+static const char *read_extensions(struct cursor *c, struct client_hello_said *ret)
 {
     unsigned char seen[65536 / 8] = { 0 };
     struct cursor ext = { .rest = vector(c, 2) };
@@ -68,13 +68,14 @@ static const char *read_extensions(struct cursor *c, struct str *ret_sni)
         if (seen[type / 8] >> (type % 8) & 1)
             return "the ClientHello has an extension twice";
         seen[type / 8] = (unsigned char)(seen[type / 8] | 1u << (type % 8));
-        if (type == SERVER_NAME && !read_name(data, ret_sni))
+        if (type == SERVER_NAME && !read_name(data, &ret->sni))
             return "the ClientHello's server name is malformed";
+        ret->hides_name |= type == ECH || type == ESNI;
     }
     return NULL;
 }
 
-static const char *read_message(struct str body, struct str *ret_sni)
+static const char *read_message(struct str body, struct client_hello_said *ret)
 {
     struct cursor c = { .rest = body };
     size_t version = number(&c, 2);
@@ -82,16 +83,15 @@ static const char *read_message(struct str body, struct str *ret_sni)
     size_t session = vector(&c, 1).n;
     size_t suites = vector(&c, 2).n;
     size_t compressions = vector(&c, 1).n;
-    *ret_sni = STR_NONE;
     if (c.bad || version >> 8 != 3 || session > 32 || !suites || suites % 2 || !compressions)
         return "the ClientHello is malformed";
-    const char *why = c.rest.n ? read_extensions(&c, ret_sni) : NULL;
+    const char *why = c.rest.n ? read_extensions(&c, ret) : NULL;
     return why ? why : c.bad || c.rest.n ? "the ClientHello is malformed" : NULL;
 }
 
 /* --- the records --- */
 
-enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *scratch, struct str *ret_sni, const char **ret_why)
+enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *scratch, struct client_hello_said *ret, const char **ret_why)
 {
     size_t at = 0, have = 0, want = 0, head = 0;
     *ret_why = NULL;
@@ -133,9 +133,10 @@ enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *sc
         buf_put(scratch, str_sub(bytes, i + RECORD_HEAD, n));
         i += RECORD_HEAD + n;
     }
+    *ret = (struct client_hello_said) { .sni = STR_NONE, .bytes = at };
     if (scratch->failed)
         *ret_why = "out of memory";
     else
-        *ret_why = read_message(str_from(buf_str(scratch), HELLO_HEAD), ret_sni);
+        *ret_why = read_message(str_from(buf_str(scratch), HELLO_HEAD), ret);
     return *ret_why ? HELLO_BAD : HELLO_READY;
 }

@@ -99,8 +99,9 @@ struct lease_slot {
 /* A 401 after a swap (exchange_remint.c): the keeper is asked for another value; some value is another; nothing more is to come. */
 enum remint { REMINT_NONE = 0, REMINT_ASKED, REMINT_CHANGED, REMINT_DONE };
 
-/* A CONNECT whose bytes go through unread (exchange_tunnel.c): a ClientHello with the right name was seen, or nothing is asked of them. */
-enum tunnel { TUNNEL_NO = 0, TUNNEL_TLS, TUNNEL_ANY };
+/* A CONNECT whose bytes go through unread (exchange_tunnel.c): a ClientHello with the right name was seen, or one that may hide another behind
+ * it, or nothing is asked of them. */
+enum tunnel { TUNNEL_NO = 0, TUNNEL_TLS, TUNNEL_HIDDEN, TUNNEL_ANY };
 
 enum step { STEP_HEAD = 0, STEP_POLICY, STEP_LIVE, STEP_LEASE, STEP_DIAL, STEP_RECORD, STEP_STREAM, STEP_DONE };
 

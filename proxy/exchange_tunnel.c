@@ -12,6 +12,11 @@
 /* What nobody asks for is forgotten, and then nobody is told of news about it. */
 enum { DRAIN_MARGIN_MS = 1000 };
 
+static bool fits(const struct exchange *x, const struct rule *r)
+{
+    return x->tunnel == TUNNEL_TLS || r->tls_none || (x->tunnel == TUNNEL_HIDDEN && r->ech_passes);
+}
+
 enum end exchange_tunnel_policy(struct exchange *x)
 {
     const struct ask ask = { .agent = x->agent, .host = &x->host, .port = x->port, .now_us = clock_wall_us() };
@@ -19,14 +24,14 @@ enum end exchange_tunnel_policy(struct exchange *x)
         policy_eval_connect(x->view->policy, x->agent, &x->host, x->port, ask.now_us, &x->verdict);
         return x->verdict.kind == VERDICT_DENY ? x->verdict.code : END_REVOKED;
     }
-    return x->tunnel == TUNNEL_TLS || x->verdict.rule->tls_none ? END_OK : END_REVOKED;
+    return fits(x, x->verdict.rule) ? END_OK : END_REVOKED;
 }
 
 bool exchange_tunnel_still_allowed(const struct exchange *x, const struct view *now)
 {
     struct verdict v = { 0 };
     const struct ask ask = { .agent = policy_agent(now->policy, str_c(x->agent_name)), .host = &x->host, .port = x->port, .now_us = clock_wall_us() };
-    return ask.agent && policy_tunnels(now->policy, &ask, &v) && (x->tunnel == TUNNEL_TLS || v.rule->tls_none);
+    return ask.agent && policy_tunnels(now->policy, &ask, &v) && fits(x, v.rule);
 }
 
 /* It could last for ever: a tunnel, or what was switched to. */

@@ -123,7 +123,7 @@ static void put_shared(struct exchange *x, struct event *e)
     event_put_str(e, FIELD_REQUEST_ID, str_c(x->request_id));
     if (x->req.method.n)
         put_word(x, e, FIELD_METHOD, x->req.method);
-    put_known(e, FIELD_SCHEME, str_c(x->tunnel ? (x->tunnel == TUNNEL_TLS ? "tls" : "tcp") : scheme_name(x->scheme)));
+    put_known(e, FIELD_SCHEME, str_c(x->tunnel ? (x->tunnel == TUNNEL_ANY ? "tcp" : "tls") : scheme_name(x->scheme)));
     if (!x->bad_target) {
         put_word(x, e, FIELD_HOST, host_str(&x->host));
         event_put_u64(e, FIELD_PORT, x->port);

@@ -57,15 +57,16 @@ static void ask_openssl(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct buf scratch = { .max = 1 << 20 };
-    struct str sni, again;
+    struct client_hello_said said, again;
     const char *why;
     char first[1024] = "";
     if (size > MAX)
         return 0;
-    enum client_hello r = client_hello_read(str_of(data, size), MAX, &scratch, &sni, &why);
+    enum client_hello r = client_hello_read(str_of(data, size), MAX, &scratch, &said, &why);
     check((r == HELLO_BAD) == (why != NULL), "a reason");
     if (r == HELLO_READY) {
-        snprintf(first, sizeof first, "%.*s", STR_ARG(sni.p ? sni : STR("")));
+        snprintf(first, sizeof first, "%.*s", STR_ARG(said.sni.p ? said.sni : STR("")));
+        check(said.bytes && said.bytes <= size, "records of another size");
         ask_openssl(data, size);
         check(!saw || !strcmp(first, seen), "another name than OpenSSL");
     }

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -83,6 +84,101 @@ def test_another_server_name():
         assert not lab.raw.conns and not lab.events("open")
         r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", "-servername", "raw.test")  # the control
         assert r.returncode == 0 and len(lab.raw.conns) == 1, r.stderr
+
+
+class Hello:
+    """A TLS client by hand: its handshake over memory, so that what it says can be changed on its way."""
+
+    def __init__(self, name, conn):
+        ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        ctx.check_hostname, ctx.verify_mode = False, ssl.CERT_NONE
+        self.bio_in, self.bio_out, self.conn = ssl.MemoryBIO(), ssl.MemoryBIO(), conn
+        self.tls = ctx.wrap_bio(self.bio_in, self.bio_out, server_hostname=name)
+
+    def says(self):
+        """Its next flight; None: the handshake is done."""
+        try:
+            self.tls.do_handshake()
+            return None
+        except ssl.SSLWantReadError:
+            return self.bio_out.read()
+
+    def hears(self):
+        data = self.conn.recv(65536)
+        self.bio_in.write(data)
+        return data
+
+
+def second_hello(lab, conn, change):
+    """Offers X25519 first to a host that takes P-384 alone: it asks for a second ClientHello. What the host answered to that."""
+    h = Hello("raw.test", conn)
+    conn.sendall(h.says())
+    first = h.hears()
+    assert first[:1] == b"\x16" and first[11:43] == hashlib.sha256(b"HelloRetryRequest").digest(), first
+    conn.sendall(change(h.says()))
+    try:
+        return h.hears()
+    except ConnectionResetError:
+        return b""
+
+
+def test_the_second_server_name():
+    """A host that asks for a second ClientHello reads the name in that one."""
+    def other(flight):
+        assert flight.count(b"raw.test") == 1
+        return flight.replace(b"raw.test", b"raw.tesu")
+
+    def alerts(data):
+        return data[:1] == b"\x15" and data[-1:] == b"\x70"
+
+    with tunnels() as lab:
+        lab.raw.ctx.set_ecdh_curve("secp384r1")
+        lab.patched()
+        c = socket.create_connection(("127.0.0.6", lab.tls_port))  # without us: it is the second name that the host goes by
+        assert second_hello(lab, c, other)[:1] == b"\x16" and lab.raw.snis[-1] == "raw.tesu", lab.raw.snis
+        c.close()
+        mark, asked = lab.mark(), len(lab.raw.snis)
+        c = lab.client("raw.test", tls=False)
+        data = second_hello(lab, c.sock, other)
+        assert alerts(data) or not data, data
+        e = close_of(lab, "raw.test", mark)
+        assert e["end"] == "misdirected" and "second ClientHello" in e["message"] and e["sni"] == "raw.test", e
+        wait_for(lambda: len(lab.raw.conns) == 2 and lab.raw.conns[1].sock.fileno() < 0, "the host's end")
+        assert "raw.tesu" not in lab.raw.snis[asked:], lab.raw.snis
+        c = lab.client("raw.test", tls=False)  # the control: the same bytes unchanged
+        assert second_hello(lab, c.sock, lambda flight: flight)[:1] == b"\x16"
+        r = openssl(lab, f"raw.test:{lab.tls_port}", "ca.pem", "-servername", "raw.test", "-groups", "X25519:P-384")  # and a client that is not ours, to the end
+        assert r.returncode == 0 and b" 200 " in r.stdout, r.stderr
+
+
+def test_a_name_that_may_be_hidden():
+    """Chromium's ClientHello looks as if it hid another name (GREASE), with whatever server: refused, and passed by a word in the rule."""
+    browser = shutil.which("chromium") or tool("chromium-browser")
+
+    def page(lab):
+        profile = lab.path("profile")
+        words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+                 "--disable-component-update", "--ignore-certificate-errors", "--user-data-dir=" + profile, f"--proxy-server=http://127.0.0.1:{lab.port}", "--dump-dom"]
+        env = {**os.environ, "HOME": lab.path("home")}
+        return subprocess.run([*words, f"https://raw.test:{lab.tls_port}/page"], capture_output=True, text=True, timeout=90, env=env).stdout
+
+    def once_html(conn, origin):
+        origin.requests.append(read_request(conn))
+        conn.send(answer(200, "<html><body>the page</body></html>", [("Content-Type", "text/html"), ("Connection", "close")]))
+
+    with tunnels() as lab:
+        lab.raw.handler = once_html
+        lab.patched()
+        assert "the page" not in page(lab)
+        e = lab.event(lambda e: e.get("host") == "raw.test" and e.get("end") == "protocol_denied", ("conn",))
+        assert "ECH" in e["hint"] and "ech: pass" in e["hint"] and e["rule"] == "raw" and not lab.raw.conns, e
+        # what the hint says, done
+        lab.extra["rules"] = lab.extra["rules"].replace("hosts: [raw.test, 127.0.0.6],", "hosts: [raw.test, 127.0.0.6], ech: pass,")
+        with open(lab.path("outgate.yaml"), "w") as f:
+            f.write(lab.config())
+        assert lab.run("reload", "-c", lab.path("outgate.yaml")).returncode == 0
+        assert "the page" in page(lab)
+        assert close_of(lab, "raw.test")["sni"] == "raw.test"
 
 
 def speak_ssh(conn, origin):

@@ -14,17 +14,19 @@
 
 enum { MAX = 65536 };
 
+static struct client_hello_said said;
+
 static enum client_hello read_hello(struct str bytes, size_t max, char *ret_name, size_t size)
 {
     struct buf scratch;
-    struct str sni = STR_NONE;
     const char *why = NULL;
+    said = (struct client_hello_said) { .sni = STR_NONE };
     char *copy = malloc(bytes.n ? bytes.n : 1); /* exact, for the sanitizer to see a byte too far */
     memcpy(copy, bytes.p, bytes.n);
     buf_init(&scratch, 1 << 20);
-    enum client_hello r = client_hello_read(str_of(copy, bytes.n), max, &scratch, &sni, &why);
+    enum client_hello r = client_hello_read(str_of(copy, bytes.n), max, &scratch, &said, &why);
     assert_int_equal(r == HELLO_BAD, why != NULL);
-    snprintf(ret_name, size, "%.*s", STR_ARG(r == HELLO_READY && sni.p ? sni : STR("")));
+    snprintf(ret_name, size, "%.*s", STR_ARG(r == HELLO_READY && said.sni.p ? said.sni : STR("")));
     buf_done(&scratch);
     free(copy);
     return r;
@@ -74,6 +76,8 @@ static void test_openssl(void **state)
                 assert_int_equal(read_hello(str_sub(hello, 0, n), MAX, name, sizeof name), HELLO_MORE);
             assert_int_equal(read_hello(hello, MAX, name, sizeof name), HELLO_READY);
             assert_string_equal(name, names[i] ? names[i] : "");
+            assert_int_equal(said.bytes, hello.n);
+            assert_false(said.hides_name);
             struct buf pieces;
             buf_init(&pieces, 1 << 20);
             for (size_t k = 1; k < 40; k++) {
@@ -93,6 +97,7 @@ static void test_openssl(void **state)
             memcpy(more, hello.p, hello.n);
             memcpy(more + hello.n, "\x14\x03\x03\x00\x01\x01", 6);
             assert_int_equal(read_hello(str_of(more, hello.n + 6), MAX, name, sizeof name), HELLO_READY);
+            assert_int_equal(said.bytes, hello.n);
         }
 }
 
@@ -106,12 +111,17 @@ static const struct {
     size_t n;
     enum client_hello result;
     const char *name;
+    bool hides;
 } bodies[] = {
-#define BODY(what, bytes, result, name) { what, bytes, sizeof(bytes) - 1, result, name }
+#define BODY(what, bytes, result, name) { what, bytes, sizeof(bytes) - 1, result, name, false }
+#define HIDES(what, bytes, name) { what, bytes, sizeof(bytes) - 1, HELLO_READY, name, true }
     BODY("control", FRONT "\0\x0f" NAME, HELLO_READY, "a.test"),
     BODY("no extensions at all", FRONT, HELLO_READY, ""),
     BODY("an empty block", FRONT "\0\0", HELLO_READY, ""),
-    BODY("an encrypted hello inside: the outer name", FRONT "\0\x15" NAME "\xfe\x0d\0\x02\0\0", HELLO_READY, "a.test"),
+    HIDES("an encrypted hello inside: the outer name", FRONT "\0\x15" NAME "\xfe\x0d\0\x02\0\0", "a.test"),
+    HIDES("the same before the name", FRONT "\0\x15" "\xfe\x0d\0\x02\0\0" NAME, "a.test"),
+    HIDES("an encrypted name, and none to be seen", FRONT "\0\x06" "\xff\xce\0\x02\0\0", ""),
+    BODY("their neighbours say nothing", FRONT "\0\x1b" NAME "\xfe\x0c\0\x02\0\0" "\xff\xcd\0\x02\0\0", HELLO_READY, "a.test"),
     BODY("the name twice", FRONT "\0\x1e" NAME NAME, HELLO_BAD, ""),
     BODY("another extension twice", FRONT "\0\x08\x12\x34\0\0\x12\x34\0\0", HELLO_BAD, ""),
     BODY("two names in the list", FRONT "\0\x13\0\0\0\x0f\0\x0d\0\0\x01" "a\0\0\x01" "b\0\0\x01" "c", HELLO_BAD, ""),
@@ -145,8 +155,8 @@ static void test_bodies(void **state)
         memcpy(mem, head, sizeof head);
         memcpy(mem + sizeof head, bodies[i].bytes, n);
         enum client_hello r = read_hello(str_of(mem, sizeof head + n), MAX, name, sizeof name);
-        if (r != bodies[i].result || strcmp(name, bodies[i].name) != 0)
-            fail_msg("%s: %d, %s", bodies[i].what, (int)r, name);
+        if (r != bodies[i].result || strcmp(name, bodies[i].name) != 0 || said.hides_name != bodies[i].hides)
+            fail_msg("%s: %d, %s, %d", bodies[i].what, (int)r, name, said.hides_name);
     }
 }
 
