@@ -20,7 +20,7 @@ export LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS
 
 PACKAGES="gcc libc6-dev clang cmake ninja-build pkg-config libssl-dev libyaml-dev libpsl-dev libidn2-dev libc-ares-dev libcurl4-openssl-dev
 libmicrohttpd-dev libnghttp2-dev zlib1g-dev libjansson-dev libseccomp-dev libcmocka-dev node-llhttp ca-certificates curl git openssl python3 iproute2 util-linux
-nghttp2-client shellcheck cppcheck"
+nghttp2-client shellcheck cppcheck iodine dns2tcp bind9-dnsutils iputils-ping"
 # For --full: valgrind, the clients of tests/system/real_clients.py, and what needs a newer Node than Debian's (looked for where npm is there).
 FULL_PACKAGES="valgrind wget gh golang-go cargo awscli skopeo chromium libnss3-tools default-jdk-headless python3-requests python3-httpx
 python3-aiohttp python3-h2 python3-grpcio python3-websockets python3-pip ruby libwww-perl"

