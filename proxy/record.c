@@ -81,22 +81,27 @@ static void put_path(struct exchange *x, struct event *e)
 }
 
 /* A host may carry a value, where that has no upper case, and a method any; a message or sentence may repeat them. All are short. */
-static void put_word(struct exchange *x, struct event *e, enum event_field id, struct str text)
+static void put_clean(struct lease_set *known, const struct view *v, struct event *e, enum event_field id, struct str text)
 {
     uint64_t hits = 0;
     struct buf clean, plain;
     buf_init(&clean, 64 * 1024);
     buf_init(&plain, 64 * 1024);
-    if (scrub_text(x->known, text, &clean, &hits))
+    if (scrub_text(known, text, &clean, &hits))
         text = buf_str(&clean);
     struct needle_match m;
-    if (x->view->placeholder_needles && needles_find(x->view->placeholder_needles, text, 0, &m)) {
-        placeholder_redact(x->view->placeholders, text, &plain);
+    if (v->placeholder_needles && needles_find(v->placeholder_needles, text, 0, &m)) {
+        placeholder_redact(v->placeholders, text, &plain);
         text = buf_str(&plain);
     }
     event_put_str(e, id, text);
     buf_done(&clean);
     buf_done(&plain);
+}
+
+static void put_word(struct exchange *x, struct event *e, enum event_field id, struct str text)
+{
+    put_clean(x->known, x->view, e, id, text);
 }
 
 /* What is not known has no field: an empty text would be a value of its own to whoever reads the log. */
@@ -358,6 +363,28 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
 
 /* --- connections, and what was only counted --- */
 
+/* What is live for the agent. False: that is not known without asking, for which a line in the log does not wait. */
+static bool live_values(struct worker *w, struct str agent, struct lease_set **ret)
+{
+    struct lease_wait *wait = NULL;
+    const struct agent *a = agent.n ? policy_agent(w->view->policy, agent) : NULL;
+    int r = a ? lease_live(w->leases, a, NULL, ret, NULL, NULL, &wait) : 1;
+    lease_cancel(&wait);
+    return r == 1;
+}
+
+/* Unlike a host it may be any text. Of one that may hold a value only what makes a host name is shown, and no upper case. */
+static void put_sni(struct worker *w, const struct record_conn *c, struct lease_set *known, bool all_known)
+{
+    struct host h;
+    if (all_known)
+        put_clean(known, w->view, &ev, FIELD_SNI, c->sni);
+    else if (host_parse(c->sni, &h, NULL) == 0)
+        put_clean(known, w->view, &ev, FIELD_SNI, host_str(&h));
+    else
+        event_put_str(&ev, FIELD_SNI, STR("(not shown: it is no host name)"));
+}
+
 void record_conn(struct worker *w, const struct record_conn *c)
 {
     struct agent_state *a = agent_table_get(w->agents, c->agent);
@@ -365,16 +392,19 @@ void record_conn(struct worker *w, const struct record_conn *c)
         agent_event_count(&a->conns, c->verdict, c->code, c->end, c->host, loop_now_ms(w->loop));
         return;
     }
+    struct lease_set *known = NULL;
+    bool all_known = (!c->host.n && !c->sni.n) || live_values(w, c->agent, &known);
     event_init(&ev, EVENT_CONN);
     put_or_null(&ev, FIELD_AGENT, c->agent);
     event_put_str(&ev, FIELD_CLIENT, c->client);
     event_put_str(&ev, FIELD_CONN_ID, c->conn_id);
     if (c->host.n) {
-        event_put_str(&ev, FIELD_HOST, c->host);
+        put_clean(known, w->view, &ev, FIELD_HOST, c->host);
         event_put_u64(&ev, FIELD_PORT, c->port);
     }
     if (c->sni.n)
-        event_put_str(&ev, FIELD_SNI, c->sni);
+        put_sni(w, c, known, all_known);
+    lease_set_unref(&known);
     put_or_null(&ev, FIELD_RULE, c->rule);
     event_put_str(&ev, FIELD_VERDICT, str_c(c->verdict));
     if (c->code != END_UNSET && c->code != END_OK)

@@ -6,25 +6,35 @@ import base64
 import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
+import struct
+import subprocess
 import time
 
 import faults as F
+import h2_frames as H
+import h2_origin as O
 import lab as L
+import test_h2_websocket as HW
+import test_websocket as W
 from faults import Sidecar, stamp
 from lab import wait_for
 
 ENV_VALUE = L.secret_value("canary env")
 EXEC_VALUE = L.secret_value("canary exec")
+WS_VALUE = L.secret_value("canary websocket")
 TOKEN = "canary-token-0123456789abcdef0123"
 CREDENTIALS = """  - {name: by-env, agents: [coder], hosts: [env.test], ports: [PORT], slots: ["header:x-key"], env: BY_ENV, source: {env: LAB_CANARY}}
   - {name: by-exec, agents: [coder], hosts: [exec.test], ports: [PORT], slots: ["header:authorization"], env: BY_EXEC, source: {exec: [EXECPATH]}}
   - {name: by-side, agents: [coder], hosts: [side.test], ports: [PORT], slots: ["header:authorization", "basic:password"], env: BY_SIDE, source: {sidecar: local}}
   - {name: lying, agents: [coder], hosts: [lie.test], ports: [PORT], slots: ["header:authorization"], env: LYING, source: {sidecar: local}}
   - {name: denying, agents: [coder], hosts: [no.test], ports: [PORT], slots: ["header:authorization"], env: DENYING, source: {sidecar: local}}
+  - {name: by-ws, agents: [coder], hosts: [ws.test], ports: [PORT], slots: [websocket, "header:authorization"], env: BY_WS, source: {env: LAB_WS}}
   - {name: others, agents: [logged], hosts: [api.test], ports: [PORT], slots: ["header:x-other"], env: OTHERS, source: {file: REAL2}}"""
+SOURCES = {"LAB_CANARY": ENV_VALUE, "LAB_WS": WS_VALUE}
 AGENTS = """  - {name: coder, identify: [{source: 127.0.0.1/32}]}
   - {name: logged, identify: [{source: 127.0.0.8/32}, {login: {user: logged, token_file: logged.token}}]}
 """
@@ -49,12 +59,15 @@ class Watched(L.Client):
 
 def canary_lab():
     names = ["env.test", "exec.test", "side.test", "lie.test", "no.test"]
-    lab = L.Lab(hosts={n: "127.0.0.2" for n in names} | {"meta.test": "169.254.169.254"}, workers=2, agents=AGENTS,
-                rules="  - {name: more, hosts: [env.test, exec.test, side.test, lie.test, no.test, meta.test], ports: [PORT], action: allow}",
-                credentials=CREDENTIALS, start=False, env={"LAB_CANARY": ENV_VALUE})
+    lab = L.Lab(hosts={n: "127.0.0.2" for n in names} | {"meta.test": "169.254.169.254", "ws.test": "127.0.0.6", "raw.test": "127.0.0.7"}, workers=2, agents=AGENTS,
+                rules="""  - {name: more, hosts: [env.test, exec.test, side.test, lie.test, no.test, meta.test, ws.test], ports: [PORT], action: allow}
+  - {name: unread, hosts: [raw.test], ports: [PORT], action: tunnel}
+  - {name: clear, hosts: [raw.test], ports: [PLAINPORT], action: tunnel, tls: none}""",
+                credentials=CREDENTIALS, start=False, env=SOURCES)
+    lab.ws, lab.raw, lab.clear = lab.origin("ws.test"), lab.origin("raw.test"), lab.origin("raw.test", tls=False)
     lab.extra["credentials"] = lab.extra["credentials"].replace("EXECPATH", lab.path("helper"))
     lab.extra["tail"] = f"sidecars:\n  - {{name: local, socket: {lab.path('mint.sock')}, timeout: 700ms}}\nlimits: {{body_bytes: 100000, head_bytes: 8192}}\n"
-    lab.secrets += [ENV_VALUE, EXEC_VALUE]
+    lab.secrets += [ENV_VALUE, EXEC_VALUE, WS_VALUE]
     with open(lab.path("helper"), "w") as f:
         f.write(HELPER.replace("VALUE", EXEC_VALUE).replace("EXPIRES", stamp(600)))
     os.chmod(lab.path("helper"), 0o755)
@@ -122,6 +135,170 @@ def swaps(lab, of):
             assert False, "a wrong token was taken"
         except L.Refused as e:
             assert e.message.code == "unknown_agent", e
+
+
+def keep(lab, what, *parts):
+    """What a client makes of bytes in which a value could not be found as they are: header blocks, inflated messages."""
+    lab.outputs[what] = b"\n".join([lab.outputs.get(what, b""), *(x if isinstance(x, bytes) else repr(x).encode() for x in parts)])
+
+
+def keep_streams(lab, c):
+    for s in c.streams.values():
+        keep(lab, "HTTP/2 as its client reads it", *(k + b": " + v for k, v in (*s.fields, *(s.trailers or ()))), bytes(s.body))
+    c.close()
+
+
+def http2(lab, of):
+    """Both sides, one by one and together: swapped, echoed in every place, refused, and broken off."""
+    real, login = lab.real.encode(), ("authorization", "Bearer " + lab.placeholder)
+
+    def everywhere(peer):
+        n = 0
+        while True:
+            s = peer.whole(n, timeout=60)
+            n += 1
+            peer.answer(s, O.seen(s) + real + base64.b64encode(b"ab" + real) + real.hex().encode(), fields=[("x-echo", real.decode()), ("x-" + real.hex(), "1")],
+                        trailers=[("x-trailer", real.decode())])
+
+    def broken(peer):
+        s = peer.whole(0, timeout=60)
+        peer.send(peer.fields(s, 200, [("X-Bad", real.decode())]) or b"")
+
+    def gone(peer):
+        s = peer.whole(0, timeout=60)
+        peer.send(H.goaway(0, H.NO_ERROR, real) + H.rst(s.number))
+
+    for serve in (None, everywhere, gone):
+        if serve:
+            O.speak(lab.api, serve)
+        c = H.connect(lab, "api.test")
+        numbers = [c.request("POST", "/h2", [login], body=b"quoting " + lab.placeholder.encode()) for _ in range(3)]
+        for n in numbers:
+            assert c.wait(n).status == (200 if serve is not gone else 502), (serve, c.stream(n))
+        wrong = [([("x-other", lab.placeholder)], "placeholder_wrong_slot"), ([("authorization", "Bearer " + lab.real)], "exfiltration"), ([("cookie", "a=" + lab.real)], "exfiltration")]
+        for fields, code in wrong:
+            s = c.ask(path="/h2", more=fields)
+            assert s.code == code, (fields, s)
+        c.request(path="/h2?" + lab.real, more=[("Upper", lab.real)])  # malformed
+        c.request(fields=[(":method", lab.real), (":scheme", "https"), (":path", "/" + lab.real)])
+        c.send(H.ping())
+        c.ending(2) if c.gone else None
+        keep_streams(lab, c)
+        seen = [m.get("authorization") for m in lab.api.requests] if not serve else [dict(s.fields).get(b"authorization", b"").decode() for x in lab.api.peers for s in x.streams.values()]
+        assert "Bearer " + lab.real in seen, "the control: the real value did reach the origin"
+    lab.api.ctx = lab.origin_context(lab.api)
+    lab.fresh()
+
+
+def websocket(lab, of):
+    p = of["BY_WS"]
+    texts = (p, json.dumps({"token": p}), f"Bearer {p} and more")
+    for how in ("HTTP/1.1", "deflate", "HTTP/2"):
+        extra = W.PMD_ALONE if how == "deflate" else ""
+        lab.ws.reset(W.echoes(extra, ahead=W.frame(f"welcome {WS_VALUE}" if how != "deflate" else "welcome", masked=False)))
+        if how == "HTTP/2":
+            c = HW.opened(lab, "ws.test", more=[("authorization", "Bearer " + p)])
+        else:
+            c = W.opened(lab, "ws.test", extra=[("Authorization", "Bearer " + p)] + ([W.PMD] if extra else []))
+        assert lab.ws.last.get("authorization") == "Bearer " + WS_VALUE
+        assert W.read_frame(c).payload == (b"welcome " + p.encode() if not extra else b"welcome"), how
+        for text in texts:
+            c.send(W.frame(W.deflated(text), rsv1=True) if extra else W.frame(text))
+            f = W.read_frame(c)
+            back = W.inflated(f.payload) if f.rsv1 else f.payload
+            keep(lab, "messages of WebSockets", back)
+            assert back == text.encode(), (how, back)
+            last = lab.ws.frames[-1]
+            assert WS_VALUE.encode() in (W.inflated(last.payload) if last.rsv1 else last.payload), "the control: the real value did reach the host"
+        c.send(W.frame("a" + WS_VALUE))
+        f = W.read_frame(c)
+        assert f.op == W.CLOSE and f.reason == "exfiltration", f
+        keep(lab, "messages of WebSockets", f.payload)
+    for ahead in (W.frame(struct.pack(">H", 1000) + WS_VALUE.encode(), W.CLOSE, masked=False), W.frame(WS_VALUE, W.PING, masked=False), b"\x8f" + WS_VALUE.encode(),
+                  W.frame(WS_VALUE, masked=False)[:20]):
+        lab.ws.reset(lambda conn, origin: W.switch(conn, origin, ahead=ahead))
+        c = W.opened(lab, "ws.test")
+        keep(lab, "messages of WebSockets", c.rest()[0])
+        c.close()
+
+
+def tunnels(lab, of):
+    """Nothing is swapped in them; in clear text nothing real goes through, either way."""
+    c = lab.client("raw.test", tls=False)
+    c.start_tls(ssl.create_default_context(cafile=lab.path("ca.pem")), name="raw.test")
+    assert c.ask(headers=[lab.bearer()]).status == 200 and lab.raw.last.get("authorization") == "Bearer " + lab.placeholder
+    c.close()
+    lab.clear.reset(lambda conn, origin: (conn.until(b"\n"), conn.send(b"it is " + lab.real.encode())))
+    for said in (b"a placeholder " + lab.placeholder.encode() + b"\n", b"x" + lab.real.encode() + b"\n"):
+        mark = lab.mark()
+        c = lab.client("raw.test", lab.http_port, tls=False)
+        with L.contextlib.suppress(OSError, L.Closed):
+            c.send(said)
+            c.rest()
+        c.close()
+        e = lab.event(lambda e: e.get("host") == "raw.test" and e["port"] == lab.http_port, ("close",), mark)
+        assert e["end"] == "exfiltration", e
+    for name in (lab.real, lab.placeholder):
+        c = lab.client("raw.test", tls=False)
+        c.send(hello(name))
+        keep(lab, "refused tunnels", c.rest()[0])
+        c.close()
+    lab.event(lambda e: e.get("host") == "raw.test" and e["end"] == "sni_mismatch", ("conn",))
+
+
+def hello(name):
+    """A ClientHello by hand, for names that no library would send."""
+    sni = struct.pack(">HBH", len(name) + 3, 0, len(name)) + name.encode()
+    body = b"\x03\x03" + bytes(32) + b"\0\0\x02\x13\x01\x01\0" + struct.pack(">HHH", len(sni) + 4, 0, len(sni)) + sni
+    return b"\x16\x03\x01" + struct.pack(">HBBH", len(body) + 4, 1, 0, len(body)) + body
+
+
+def socks(lab, of):
+    def ask(host, port, user=None, password=None):
+        c = lab.proxy()
+        c.send(b"\x05\x01" + (b"\x02" if user else b"\x00"))
+        if c.exactly(2)[1] == 2:
+            c.send(b"\x01" + bytes([len(user)]) + user.encode() + bytes([len(password)]) + password.encode())
+            if c.exactly(2)[1]:
+                return c, 255
+        c.send(b"\x05\x01\x00\x03" + bytes([len(host)]) + host.encode() + struct.pack(">H", port))
+        return c, c.exactly(10)[1]
+
+    c, said = ask("api.test", lab.tls_port)
+    assert said == 0
+    c.start_tls(lab.client_context(), name="api.test")
+    c.name, c.to_port = "api.test", str(lab.tls_port)
+    for headers, code in (([lab.bearer()], None), ([("X-Wrong", lab.placeholder)], "placeholder_wrong_slot"), ([("Authorization", "Bearer " + lab.real)], "exfiltration")):
+        m = c.ask(target="/socks", headers=headers)
+        assert m.code == code and m.status == (403 if code else 200), m
+    assert lab.api.requests[-1].target == "/socks" and "Bearer " + lab.real in lab.api.requests[-1].all("authorization"), "the control"
+    c.close()
+    for host, *login in ((lab.real, ), (lab.real + ".evil.test", ), ("api.test", lab.real, lab.real), ("api.test", "coder", lab.placeholder)):
+        with L.contextlib.suppress(OSError, L.Closed):
+            c, said = ask(host, lab.tls_port + 1, *login)
+            assert said, (host, login)
+            c.close()
+
+
+def ca_stores(lab):
+    """As an operator runs it: with the sources in the environment."""
+    if not shutil.which("certutil"):
+        return
+    os.makedirs(lab.path("home"), exist_ok=True)
+    for verb in ("install", "install", "uninstall", "install"):
+        r = subprocess.run([L.EXE, "ca", verb, "-c", lab.path("outgate.yaml"), "--store", "nss"], capture_output=True, timeout=50,
+                           env={**os.environ, **SOURCES, "HOME": lab.path("home")})
+        assert r.returncode == 0, r.stderr
+        lab.outputs[f"command {len(lab.outputs)}: ca {verb}"] = r.stdout + b"\n" + r.stderr
+    assert os.path.exists(lab.path("home", ".pki", "nssdb", "cert9.db"))  # and is looked through with the lab's other files
+
+
+def protocols(lab, of):
+    http2(lab, of)
+    websocket(lab, of)
+    tunnels(lab, of)
+    socks(lab, of)
+    ca_stores(lab)
 
 
 def echoes(lab):
@@ -305,9 +482,11 @@ def test_canary():
         bad_requests(lab)
         origins_that_fail(lab)
         swaps(lab, of)
+        protocols(lab, of)
         commands(lab, of)
         deaths(lab)
         swaps(lab, of)
+        protocols(lab, of)
         commands(lab, of)
         out = outputs(lab)
         assert len(Watched.all) > 150 and len(out["bytes to clients"]) > 20000
