@@ -238,7 +238,7 @@ static void on_other_family(struct timer *t)
 
 static void look_up(struct dial_job *j, const struct host *host)
 {
-    switch (lookup_get(j->env->lookups, host_str(host), j->parent ? j->parent : j->target, &j->wait)) {
+    switch (lookup_get(j->env->lookups, host_str(host), LOOKUP_V4 | LOOKUP_V6, j->parent ? j->parent : j->target, &j->wait)) {
     case LOOKUP_READY:
         j->own_look_up = false;
         use_answers(j, false);

@@ -15,10 +15,11 @@ enum {
     FAILED_MS = 1000,
 };
 
-/* One family of one look-up. */
+/* One family of one look-up: not asked, under way (query), or there (set). */
 struct side {
     struct lookup *lookup;
     enum answer_family family;
+    struct asker *asker; /* in whose name it is asked */
     struct upstream_query *query;
     struct answer_set *set;
 };
@@ -27,7 +28,6 @@ struct lookup {
     struct lookups *owner;
     struct lookup *chain;
     uint64_t hash, started_us, servers; /* servers: which ones were asked, as counted in the owner */
-    struct asker *asker;
     struct side sides[FAMILIES];
     struct lookup_wait *waits;
     char dns_id[ANSWER_ID];
@@ -92,8 +92,8 @@ static void lookup_free(struct lookup *k)
     for (int f = 0; f < FAMILIES; f++) {
         upstream_cancel(&k->sides[f].query);
         answer_set_unref(&k->sides[f].set);
+        asker_unref(&k->sides[f].asker);
     }
-    asker_unref(&k->asker);
     free(k);
 }
 
@@ -177,7 +177,7 @@ static int record(const struct side *side, const struct answer_set *s, const str
     const struct ip *bad = NULL;
     const char *why = NULL;
     char message[400] = "", text[46];
-    enum end end = asker_vet(k->asker, k->owner->own, s->ips, s->n, &bad, &why);
+    enum end end = asker_vet(side->asker, k->owner->own, s->ips, s->n, &bad, &why);
     if (end != END_OK)
         snprintf(message, sizeof message, "rebind: %s is refused (%s)", ip_format(bad, text), why);
     else if (s->why)
@@ -185,15 +185,15 @@ static int record(const struct side *side, const struct answer_set *s, const str
     else if (a && a->aliases > 0)
         snprintf(message, sizeof message, "an alias of %s", a->alias);
     struct dns_record r = {
-        .agent = k->asker->agent->name,
-        .conn_id = str_c(k->asker->conn_id),
-        .request_id = str_c(k->asker->request_id),
-        .rule = k->asker->rule ? k->asker->rule->name : STR_NONE,
+        .agent = side->asker->agent->name,
+        .conn_id = str_c(side->asker->conn_id),
+        .request_id = str_c(side->asker->request_id),
+        .rule = side->asker->rule ? side->asker->rule->name : STR_NONE,
         .qname = str_of(k->name, k->n),
         .qtype = side->family == FAMILY_V4 ? STR("A") : STR("AAAA"),
         .rcode = a ? str_c(wire_rcode_name(s->rcode)) : STR_NONE,
         .verdict = end != END_OK       ? STR("deny")
-                   : k->asker->observe ? STR("observe")
+                   : side->asker->observe ? STR("observe")
                                        : STR("allow"),
         .code = end != END_OK ? str_c(end_code(end)) : STR_NONE,
         .dns_id = str_c(k->dns_id),
@@ -222,7 +222,7 @@ static void on_answer(void *ctx, enum upstream_result r, const struct wire_answe
         }
     }
     side->set = s ? s : answer_set_ref(l->oom);
-    bool last = side->set && k->sides[!side->family].set;
+    bool last = !k->sides[!side->family].query;
     for (struct lookup_wait *w = k->waits; w; w = w->next) {
         if (!w->sets[side->family])
             w->sets[side->family] = answer_set_ref(side->set);
@@ -253,8 +253,7 @@ static void join(struct lookup *k, struct lookup_wait *w)
     k->waits = w;
 }
 
-static struct lookup *start(struct lookups *l, struct str name, uint64_t hash, struct asker *asker,
-                            const struct lookup_wait *known)
+static struct lookup *start(struct lookups *l, struct str name, uint64_t hash)
 {
     struct lookup *k = calloc(1, sizeof *k);
     if (!k)
@@ -263,46 +262,68 @@ static struct lookup *start(struct lookups *l, struct str name, uint64_t hash, s
     k->hash = hash;
     k->servers = l->servers;
     k->started_us = clock_mono_us();
-    k->asker = asker_ref(asker);
     k->n = (uint8_t)name.n;
     memcpy(k->name, name.p, name.n);
     event_id_new(k->dns_id);
+    for (int f = 0; f < FAMILIES; f++)
+        k->sides[f] = (struct side) { .lookup = k, .family = (enum answer_family)f };
     struct lookup **at = &l->flights[hash & (FLIGHT_SLOTS - 1)];
     k->chain = *at;
     *at = k;
-    for (int f = 0; f < FAMILIES; f++) {
-        struct side *side = &k->sides[f];
-        *side = (struct side) { .lookup = k, .family = (enum answer_family)f, .set = answer_set_ref(known->sets[f]) };
-        if (side->set)
-            continue;
-        uint16_t type = f == FAMILY_V4 ? WIRE_A : WIRE_AAAA;
-        side->query = upstream_ask(l->upstream, name, type, str_hash(asker->agent->name), on_answer, side);
-        if (!side->query) {
-            lookup_free(k);
-            return NULL;
-        }
-    }
     return k;
 }
 
-enum lookup_result lookup_get(struct lookups *l, struct str name, struct asker *asker, struct lookup_wait *w)
+/* Asks what is wanted and not asked yet. False: out of memory. */
+static bool ask(struct lookup *k, unsigned want, struct asker *asker)
+{
+    for (int f = 0; f < FAMILIES; f++) {
+        struct side *side = &k->sides[f];
+        if (!(want & 1u << f) || side->query || side->set)
+            continue;
+        side->query = upstream_ask(k->owner->upstream, str_of(k->name, k->n), f == FAMILY_V4 ? WIRE_A : WIRE_AAAA,
+                                   str_hash(asker->agent->name), on_answer, side);
+        if (!side->query)
+            return false;
+        side->asker = asker_ref(asker);
+    }
+    return true;
+}
+
+static unsigned missing(const struct lookup_wait *w, unsigned want)
+{
+    for (int f = 0; f < FAMILIES; f++)
+        if (w->sets[f])
+            want &= ~(1u << f);
+    return want;
+}
+
+enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want, struct asker *asker,
+                              struct lookup_wait *w)
 {
     uint64_t now = loop_now_ms(l->loop);
     for (int f = 0; f < FAMILIES; f++)
-        if (!w->sets[f])
+        if (!w->sets[f] && want & 1u << f)
             w->sets[f] = answer_set_ref(cache_get(l->cache, name, (enum answer_family)f, now));
-    if (w->sets[FAMILY_V4] && w->sets[FAMILY_V6])
+    if (!missing(w, want))
         return LOOKUP_READY;
     uint64_t hash = str_hash(name);
     struct lookup *k = *flight(l, name, hash);
-    if (!k) {
-        if (!dns_log_ready(l->log))
-            return LOOKUP_UNAUDITED;
-        if (name.n > HOST_MAX || !(k = start(l, name, hash, asker, w)))
-            return LOOKUP_FAILED;
+    if (!dns_log_ready(l->log) && !k)
+        return LOOKUP_UNAUDITED;
+    if (!k && (name.n > HOST_MAX || !(k = start(l, name, hash))))
+        return LOOKUP_FAILED;
+    if (!ask(k, missing(w, want), asker)) {
+        if (!k->sides[FAMILY_V4].query && !k->sides[FAMILY_V6].query)
+            lookup_free(k);
+        return LOOKUP_FAILED;
     }
     join(k, w);
-    return w->sets[FAMILY_V4] && w->sets[FAMILY_V6] ? LOOKUP_READY : LOOKUP_WAITING;
+    return missing(w, want) ? LOOKUP_WAITING : LOOKUP_READY;
+}
+
+const struct answer_set *lookup_known(struct lookups *l, struct str name, enum answer_family f)
+{
+    return cache_get(l->cache, name, f, loop_now_ms(l->loop));
 }
 
 void lookup_wait_done(struct lookup_wait *w)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * lookup: a name's addresses, from the cache or from upstream; one look-up per name at a time, whoever waits (RFC 5452
- * section 5: many questions for one name make forging easy). Both families are asked at once; each wakes the waiters
- * when it comes. How long things are kept: addresses 1 s to limits.dns_ttl_max, "none" as its SOA says between 1 and 60
- * s (without one: 5 s), a failure 1 s. */
+ * section 5: many questions for one name make forging easy). The families that are wanted are asked at once; each wakes
+ * the waiters when it comes. How long things are kept: addresses 1 s to limits.dns_ttl_max, "none" as its SOA says
+ * between 1 and 60 s (without one: 5 s), a failure 1 s. */
 #ifndef DNS_LOOKUP_H
 #define DNS_LOOKUP_H
 
@@ -24,7 +24,7 @@ struct lookup_wait {
 };
 
 enum lookup_result {
-    LOOKUP_READY = 1, /* both sets are there */
+    LOOKUP_READY = 1, /* every set that was wanted is there */
     LOOKUP_WAITING,
     LOOKUP_UNAUDITED, /* the log cannot take the record of it: nothing left */
     LOOKUP_FAILED,    /* out of memory */
@@ -37,9 +37,13 @@ void lookups_set_limits(struct lookups *l, size_t cache_max, uint64_t ttl_max_ms
 /* own: to say in the event what vetting will say; borrowed for the call of lookups' life. */
 void lookups_set_own(struct lookups *l, const struct own_addresses *own);
 
-/* The asker has decided that the name may leave. A look-up that starts here is recorded in its name. w: zero, but for
- * changed.cb. */
-enum lookup_result lookup_get(struct lookups *l, struct str name, struct asker *asker, struct lookup_wait *w);
+enum { LOOKUP_V4 = 1 << FAMILY_V4, LOOKUP_V6 = 1 << FAMILY_V6 };
+/* The asker has decided that the name may leave. A look-up that starts here is recorded in its name. want: LOOKUP_V4,
+ * LOOKUP_V6 or both; other sets may come too. w: zero, but for changed.cb. */
+enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want, struct asker *asker,
+                              struct lookup_wait *w);
+/* What is known without asking. Borrowed until the loop turns; NULL: nothing. */
+const struct answer_set *lookup_known(struct lookups *l, struct str name, enum answer_family f);
 /* Gives up waiting and drops the sets. The look-up itself goes on, for the cache and the record. */
 void lookup_wait_done(struct lookup_wait *w);
 

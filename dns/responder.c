@@ -287,12 +287,17 @@ static struct forward *forward_new(struct responder *r, const struct asked *a, s
 /* The asker holds the snapshot, so that agent and rule stay. True: the answer comes later. */
 static bool look_up(struct responder *r, struct asked *a, struct asker *asker)
 {
+    const struct answer_set *known = lookup_known(r->lookups, host_str(&a->ruling.host), wanted(a->q));
+    if (known) {
+        put_looked_up(r, a, asker, known);
+        return false;
+    }
     struct forward *f = forward_new(r, a, asker);
     if (!f) {
         refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
         return false;
     }
-    enum lookup_result got = lookup_get(r->lookups, host_str(&a->ruling.host), asker, &f->wait);
+    enum lookup_result got = lookup_get(r->lookups, host_str(&a->ruling.host), 1u << wanted(a->q), asker, &f->wait);
     const struct answer_set *s = f->wait.sets[wanted(a->q)];
     if (!s && got == LOOKUP_WAITING) {
         timer_set(r->loop, &f->deadline, FORWARD_MS);
