@@ -131,8 +131,13 @@ static inline uint64_t rotl(uint64_t x, int b)
 
 uint64_t str_hash(struct str s)
 {
-    uint64_t v0 = hash_k0 ^ 0x736f6d6570736575u, v1 = hash_k1 ^ 0x646f72616e646f6du;
-    uint64_t v2 = hash_k0 ^ 0x6c7967656e657261u, v3 = hash_k1 ^ 0x7465646279746573u;
+    return str_hash_keyed(hash_k0, hash_k1, s);
+}
+
+uint64_t str_hash_keyed(uint64_t k0, uint64_t k1, struct str s)
+{
+    uint64_t v0 = k0 ^ 0x736f6d6570736575u, v1 = k1 ^ 0x646f72616e646f6du;
+    uint64_t v2 = k0 ^ 0x6c7967656e657261u, v3 = k1 ^ 0x7465646279746573u;
     const char *p = s.p;
     size_t n = s.n;
     for (; n >= 8; p += 8, n -= 8) {

@@ -95,6 +95,8 @@ bool str_split(struct str *s, char sep, struct str *ret_head);
 bool str_to_u64(struct str s, uint64_t max, uint64_t *ret);
 /* 64-bit hash with a per-process random key (SipHash-1-3), for tables keyed by outside bytes. */
 uint64_t str_hash(struct str s);
+/* The same under a key of the caller's, for hashes that outlive the process. */
+uint64_t str_hash_keyed(uint64_t k0, uint64_t k1, struct str s);
 /* Sets the hash key; called once by each process before its first table (clock_rand seeds it). */
 void str_hash_seed(uint64_t k0, uint64_t k1);
 /* A NUL-terminated printable copy for messages: control bytes, DEL, non-ASCII, `"` and `\` become \xNN; cut to fit with
