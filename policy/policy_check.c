@@ -4,6 +4,7 @@
  * the file mean nothing; warnings are rules that can never decide and hosts shared with strangers. */
 #include "policy/path_pattern.h"
 #include "policy/policy_impl.h"
+#include "policy/shared_suffix.h"
 
 #include <libpsl.h>
 #include <stdio.h>
@@ -102,59 +103,13 @@ static void check_side_files(const struct policy *p, struct diag *diag)
 
 /* --- suffixes --- */
 
-/* What the public suffix list of this system may lack: `*` is one label. */
-static const char *const shared_suffixes[] = {
-    "*.core.windows.net",
-    "*.web.core.windows.net",
-    "database.windows.net",
-    "servicebus.windows.net",
-    "*.cloudapp.azure.com",
-    "s3.*.amazonaws.com",
-    "lambda-url.*.on.aws",
-    "storage.googleapis.com",
-    "execute-api.*.amazonaws.com",
-    "firebaseio.com",
-    "*.firebasedatabase.app",
-    "ngrok-free.app",
-    "ngrok.app",
-    "ngrok.dev",
-    "ngrok.io",
-    "loca.lt",
-};
-
-static struct str last_label(struct str *rest)
-{
-    size_t n = rest->n;
-    while (n && rest->p[n - 1] != '.')
-        n--;
-    struct str label = str_from(*rest, n);
-    rest->n = n ? n - 1 : 0;
-    return label;
-}
-
-/* Is the suffix this one, or above it? Names of strangers are below both. */
-static bool reaches(struct str suffix, struct str shared)
-{
-    while (suffix.n) {
-        if (!shared.n)
-            return false;
-        struct str want = last_label(&shared);
-        if (!str_eq(last_label(&suffix), want) && !str_eq(want, STR("*")))
-            return false;
-    }
-    return true;
-}
-
 /* Under such a suffix anyone can have a name: a TLD, a registry's suffix, a host of many tenants (github.io, …), and
  * what has one of those below it. A lone label counts as one. */
 static bool suffix_is_shared(const struct host_pattern *h)
 {
     if (h->kind != PATTERN_SUFFIX)
         return false;
-    for (size_t i = 0; i < sizeof shared_suffixes / sizeof *shared_suffixes; i++)
-        if (reaches(host_str(&h->host), str_c(shared_suffixes[i])))
-            return true;
-    return psl_is_public_suffix(psl_builtin(), h->host.name);
+    return shared_suffix_reaches(host_str(&h->host)) || psl_is_public_suffix(psl_builtin(), h->host.name);
 }
 
 static void check_suffixes(const struct policy *p, struct diag *diag)
