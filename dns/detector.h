@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * detector: may this name be asked, answered or dialled, as far as data in names is concerned? Policy is decided
+ * before, by the caller, who says how the name was approved. Puts together canary, name_cost, zone, special_name and
+ * budget, in this order, each of which can be read alone:
+ *
+ *   signal                  exact   wildcard        not approved   not approved, observe mode
+ *   piece of a placeholder  block, critical, everywhere
+ *   wire check, special     refuse  refuse          refuse         refuse         (flag where not approved and not
+ * special) score >= SCORE_FLAG     -       flag            flag           block, flag budget half spent       - flag
+ * once       -              flag once budget spent            -       refuse, flag    -              refuse, flag else
+ * allow   allow           refuse         allow
+ *
+ * Charged is what leaves: a question upstream, a dial. An answer that is made up here costs nothing, a refused name
+ * neither. Nothing is allocated and nothing waits after detector_new; whoever calls writes the event. */
+#ifndef DNS_DETECTOR_H
+#define DNS_DETECTOR_H
+
+#include "dns/budget.h"
+#include "dns/canary.h"
+#include "dns/name_cost.h"
+#include "dns/zone.h"
+
+enum { DETECTOR_SCORE_FLAG = 20 };
+
+enum detector_act { DETECTOR_BLOCK = 0, DETECTOR_FLAG, DETECTOR_LOG }; /* `action` of a class in the configuration */
+struct detector_options {
+    struct budget_limits limits;
+    /* FLAG: what a score or a budget would refuse passes and is flagged; LOG: it passes and is told. */
+    enum detector_act tunnel, placeholder;
+};
+void detector_options_default(struct detector_options *o);
+
+struct detector;
+/* NULL: out of memory, or a limit that cannot be. canary: NULL: there are no placeholders; a reference of its own. */
+struct detector *detector_new(const struct detector_options *o, struct canary *canary, uint64_t now_ms,
+                              struct err *err);
+void detector_free(struct detector **d);
+/* The next name is judged by these: what was spent stays. 0 or -1, and nothing is changed. */
+int detector_set(struct detector *d, const struct detector_options *o, struct canary *canary, struct err *err);
+/* For its state (budget_state.h). */
+struct budget *detector_budget(struct detector *d);
+
+enum detector_approval {
+    DETECTOR_UNAPPROVED = 0, /* no rule; or one that refuses */
+    DETECTOR_WILDCARD,       /* a rule that lets it through by "*." or "*" */
+    DETECTOR_EXACT,          /* a rule that names it, resolver.hosts, exfiltration.exempt */
+};
+enum detector_event { DETECTOR_QUESTION = 0 /* goes upstream */, DETECTOR_SYNTHETIC, DETECTOR_DIAL };
+
+struct detector_ask {
+    struct str agent;
+    struct str name; /* as policy saw it: lower case, no dot at the end; of a question that cannot be that, its bytes */
+    uint16_t qtype;  /* of a question or an answer */
+    enum detector_approval approval;
+    enum detector_event event;
+    bool written; /* a rule or resolver.hosts names it or its suffix, and not by "*": special names are let through */
+    bool observe; /* what is not approved is let through for now */
+};
+
+enum detector_rule {
+    DETECTOR_NONE = 0,
+    DETECTOR_PLACEHOLDER, /* a piece of one is in it */
+    DETECTOR_WIRE,        /* not a name of [a-z0-9-_] labels */
+    DETECTOR_SPECIAL,     /* not to be asked of anybody (special_name.h) */
+    DETECTOR_SCORE,       /* looks encoded */
+    DETECTOR_HALF,        /* an account passed its half */
+    DETECTOR_SPENT,       /* an account has no room for it: see `verdict` */
+    DETECTOR_DENIED,      /* policy, nothing else */
+};
+enum detector_severity { DETECTOR_QUIET = 0, DETECTOR_INFO, DETECTOR_FLAGGED, DETECTOR_CRITICAL };
+
+struct detector_finding {
+    bool allow; /* false: it must not leave, and no answer be made up for it */
+    enum detector_severity severity;
+    enum detector_rule rule;
+    const char *class; /* dns_tunnel, host_label, dns_placeholder, placeholder_elsewhere */
+    struct detector_ask ask;
+    struct zone zone;
+    struct name_score score;
+    bool charged;
+    bool save_first; /* the budget's state must be saved before it leaves (budget_must_save) */
+    enum budget_verdict verdict;
+    struct budget_account account; /* where a budget was asked */
+    struct canary_hit canary;      /* of DETECTOR_PLACEHOLDER: whose it was */
+};
+/* ret borrows from ask and from the detector: good until either goes or detector_set. */
+void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret);
+
+/* One line of printable ASCII that says what was found, numbers included; NUL-terminated. Of a name it has the first
+ * characters and the length, of what a label decodes to seven characters at most. Returns out. */
+enum { DETECTOR_LINE = 512 };
+const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE]);
+/* "llr", "budget", ... of the finding's rule. */
+const char *detector_rule_text(enum detector_rule r);
+
+#endif

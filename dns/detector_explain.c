@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A finding as one line. Every part that came from outside is escaped and cut. */
+#include "dns/detector.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { SHOWN = 6, PREVIEW = 7 };
+
+struct line {
+    char *out;
+    size_t n;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct line *l, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    int n = vsnprintf(l->out + l->n, DETECTOR_LINE - l->n, format, ap);
+    va_end(ap);
+    if (n > 0)
+        l->n += (size_t)n < DETECTOR_LINE - l->n ? (size_t)n : DETECTOR_LINE - l->n - 1;
+}
+
+const char *detector_rule_text(enum detector_rule r)
+{
+    static const char *const texts[] = { "none", "placeholder", "wire", "special", "llr", "half", "budget", "policy" };
+    return texts[r];
+}
+
+static const char *verdict_text(enum budget_verdict v)
+{
+    static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones" };
+    return texts[v];
+}
+
+/* What hex or base32 (RFC 4648) decodes to, its first bytes; false: not printable. */
+static bool preview(const struct name_score *s, char out[PREVIEW + 1])
+{
+    unsigned per = s->class == CLASS_HEX ? 4 : s->class == CLASS_BASE32 ? 5 : 0, acc = 0, bits = 0;
+    size_t n = 0;
+    for (size_t i = 0; per && i < s->part.n && n < PREVIEW; i++) {
+        char c = s->part.p[i];
+        int v = per == 4 ? ascii_hex(c) : ascii_alpha(c) ? c - 'a' : c >= '2' && c <= '7' ? c - '2' + 26 : -1;
+        if (v < 0)
+            return false;
+        acc = acc << per | (unsigned)v;
+        bits += per;
+        if (bits < 8)
+            continue;
+        bits -= 8;
+        out[n] = (char)(acc >> bits & 0xff);
+        if (out[n] < 0x20 || out[n] > 0x7e || out[n] == '"' || out[n] == '\\')
+            return false;
+        n++;
+    }
+    out[n] = '\0';
+    return n >= 4;
+}
+
+static void put_budget(struct line *l, const struct detector_finding *f)
+{
+    const struct budget_account *a = &f->account;
+    uint64_t spent = a->before + (f->charged ? a->cost : 0);
+    put(l, " bits=%llu spent=%llu/%llu of=%s distinct=%u", (unsigned long long)((a->cost + COST_BIT - 1) / COST_BIT),
+        (unsigned long long)((spent + COST_BIT - 1) / COST_BIT), (unsigned long long)(a->limit / COST_BIT),
+        verdict_text(f->verdict), a->names);
+}
+
+const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE])
+{
+    static const char *const types[] = {
+        [1] = "A", [5] = "CNAME", [12] = "PTR", [15] = "MX", [16] = "TXT", [28] = "AAAA"
+    };
+    struct line l = { .out = out };
+    char zone[80], name[40], owner[80], credential[80], text[PREVIEW + 1];
+    uint16_t type = f->ask.qtype;
+    out[0] = '\0';
+    put(&l, "%s zone=%s name=%s", f->class, str_escape(f->zone.zone, zone, sizeof zone),
+        str_escape(str_sub(f->ask.name, 0, SHOWN), name, sizeof name));
+    if (f->ask.name.n > SHOWN)
+        put(&l, "...(%zu)", f->ask.name.n);
+    if (f->ask.event == DETECTOR_DIAL)
+        put(&l, " dial");
+    else if (type < sizeof types / sizeof *types && types[type])
+        put(&l, " type=%s", types[type]);
+    else
+        put(&l, " type=TYPE%u", type);
+    put(&l, " verdict=%s rule=%s", f->allow ? f->severity == DETECTOR_QUIET ? "allow" : "flag" : "block",
+        detector_rule_text(f->rule));
+    if (f->rule == DETECTOR_PLACEHOLDER)
+        put(&l, " form=%s credential=%s of=%s", canary_form_text(f->canary.form),
+            str_escape(f->canary.credential, credential, sizeof credential),
+            str_escape(f->canary.agent, owner, sizeof owner));
+    if (f->score.bits > 0)
+        put(&l, " score=%u (%s%d) class=%s", f->score.bits, f->score.bits >= DETECTOR_SCORE_FLAG ? ">=" : "<",
+            DETECTOR_SCORE_FLAG, name_class_text(f->score.class));
+    if (f->account.limit > 0)
+        put_budget(&l, f);
+    if (f->score.bits >= DETECTOR_SCORE_FLAG && preview(&f->score, text))
+        put(&l, " preview=\"%s...\"", text);
+    put(&l, " sent=%d", f->allow && f->ask.event != DETECTOR_SYNTHETIC);
+    return out;
+}
