@@ -350,6 +350,12 @@ size_t placeholder_shortest(const struct placeholder_table *t)
     return t->shortest;
 }
 
+size_t placeholder_longest(const struct placeholder_table *t)
+{
+    size_t n = needles_longest(t->all);
+    return n > SHAPE_MAX ? n : SHAPE_MAX;
+}
+
 size_t placeholder_count(const struct placeholder_table *t)
 {
     return t->n;
@@ -358,7 +364,7 @@ size_t placeholder_count(const struct placeholder_table *t)
 /* The prefix of shape i stands at `at`. A live one is found by its text alone; shape and MAC are only for the others.
  */
 static bool scan_shape(const struct placeholder_table *t, struct str text, size_t at, size_t i,
-                       struct placeholder_hit *ret)
+                       unsigned *doubts, struct placeholder_hit *ret)
 {
     size_t n;
     const struct shape *s = &placeholder_shapes(&n)[i];
@@ -366,13 +372,26 @@ static bool scan_shape(const struct placeholder_table *t, struct str text, size_
     if (token.n != s->n)
         return false;
     const struct placeholder *ph = placeholder_find(t, token);
-    if (!ph && !placeholder_shape_is_ours(s, t->key, token))
-        return false;
+    if (!ph) {
+        if (*doubts >= PLACEHOLDER_DOUBTS_MAX || !placeholder_shape_fits(s, token))
+            return false;
+        ++*doubts;
+        if (!placeholder_shape_is_ours(s, t->key, token))
+            return false;
+    }
     *ret = (struct placeholder_hit) { .at = at, .n = token.n, .ph = ph };
     return true;
 }
 
-bool placeholder_scan(const struct placeholder_table *t, struct str text, size_t from, struct placeholder_hit *ret)
+void placeholder_doubt(const struct placeholder_table *t, struct str token, unsigned *doubts)
+{
+    if (*doubts >= PLACEHOLDER_DOUBTS_MAX)
+        return;
+    ++*doubts;
+    (void)placeholder_is_ours(t, token);
+}
+
+bool placeholder_scan(const struct placeholder_table *t, struct str text, size_t from, unsigned *doubts, struct placeholder_hit *ret)
 {
     struct needle_match m;
     while (text.n >= t->shortest && from <= text.n - t->shortest && needles_find(t->finder, text, from, &m)) {
@@ -380,7 +399,7 @@ bool placeholder_scan(const struct placeholder_table *t, struct str text, size_t
             *ret = (struct placeholder_hit) { .at = m.at, .n = m.n, .ph = &t->v[m.id] };
             return true;
         }
-        if (scan_shape(t, text, m.at, m.id - FINDER_SHAPE, ret))
+        if (scan_shape(t, text, m.at, m.id - FINDER_SHAPE, doubts, ret))
             return true;
         from = m.at + 1;
     }
@@ -395,7 +414,7 @@ static void put_redacted(struct buf *out, const struct placeholder *ph)
         buf_put(out, STR("[CRED:?]"));
 }
 
-void placeholder_redact(const struct placeholder_table *t, struct str text, struct buf *out)
+void placeholder_redact(const struct placeholder_table *t, struct str text, unsigned *doubts, struct buf *out)
 {
     struct percent p = { 0 };
     int coded = percent_decode(text, &p);
@@ -406,7 +425,7 @@ void placeholder_redact(const struct placeholder_table *t, struct str text, stru
     struct str seen = coded ? percent_str(&p) : text;
     struct placeholder_hit h;
     size_t done = 0; /* in text */
-    for (size_t at = 0; placeholder_scan(t, seen, at, &h); at = h.at + h.n) {
+    for (size_t at = 0; placeholder_scan(t, seen, at, doubts, &h); at = h.at + h.n) {
         size_t from = coded ? p.from[h.at] : h.at, to = coded ? p.from[h.at + h.n] : h.at + h.n;
         buf_put(out, str_sub(text, done, from - done));
         put_redacted(out, h.ph);

@@ -55,12 +55,19 @@ struct placeholder_hit {
     size_t at, n;
     const struct placeholder *ph; /* NULL: ours, but not live */
 };
-bool placeholder_scan(const struct placeholder_table *t, struct str text, size_t from, struct placeholder_hit *ret);
-/* No placeholder is shorter: a shorter text need not be scanned. */
+/* What only looks like one costs a MAC to be told apart, and a text may be nothing but that. So many are looked at in one head, message
+ * or record (*doubts counts them, from 0); those behind them are taken for foreign: one that is not live opens nothing. Whatever is
+ * live is found in any case. */
+enum { PLACEHOLDER_DOUBTS_MAX = 32 };
+bool placeholder_scan(const struct placeholder_table *t, struct str text, size_t from, unsigned *doubts, struct placeholder_hit *ret);
+/* As long as finding one that is ours and not live, and counted like it. */
+void placeholder_doubt(const struct placeholder_table *t, struct str token, unsigned *doubts);
+/* No placeholder is shorter: a shorter text need not be scanned. None is longer, live or not. */
 size_t placeholder_shortest(const struct placeholder_table *t);
+size_t placeholder_longest(const struct placeholder_table *t);
 size_t placeholder_count(const struct placeholder_table *t);
 /* Copies text with every placeholder replaced by [CRED:name], one that is ours but not live by [CRED:?], also where
  * its characters are percent-encoded: for anything that is logged. */
-void placeholder_redact(const struct placeholder_table *t, struct str text, struct buf *out);
+void placeholder_redact(const struct placeholder_table *t, struct str text, unsigned *doubts, struct buf *out);
 
 #endif

@@ -60,6 +60,7 @@ struct walk {
     struct swap_fault *fault;
     enum grave grave;
     size_t shortest;         /* texts below it hold neither placeholder nor value */
+    unsigned doubts;
     unsigned used[SWAP_MAX]; /* occurrences of plan->wanted[i] */
     const struct field *fields;
     /* where the walk is: */
@@ -72,7 +73,7 @@ struct walk {
     struct text *texts;
 };
 
-static void where_put(const struct walk *w, char *out, size_t size)
+static void where_put(struct walk *w, char *out, size_t size)
 {
     static const char *const words[] = {
         [PLACE_METHOD] = "method", [PLACE_HOST] = "host name", [PLACE_TARGET] = "target", [PLACE_NAME] = "header name"
@@ -84,7 +85,7 @@ static void where_put(const struct walk *w, char *out, size_t size)
     size_t n = (size_t)snprintf(out, size, "header ");
     /* A name that itself holds one is not repeated. */
     struct placeholder_hit h;
-    struct str name = placeholder_scan(w->t, w->name, 0, &h) ? STR("?") : w->name;
+    struct str name = placeholder_scan(w->t, w->name, 0, &w->doubts, &h) ? STR("?") : w->name;
     for (size_t i = 0; i < name.n && n + 1 < size; i++)
         out[n++] = ascii_tchar(name.p[i]) ? ascii_lower(name.p[i]) : '?';
     out[n] = 0;
@@ -153,7 +154,7 @@ static void judge(struct walk *w, const struct placeholder *ph, struct str token
     if (!ph || !is_mine(w, ph)) {
         /* Another agent's costs the same time as one that is merely not live (whose MAC was just checked). */
         if (ph)
-            (void)placeholder_is_ours(w->t, token);
+            placeholder_doubt(w->t, token, &w->doubts);
         fault_note(w, GRAVE_UNKNOWN, ph);
         return;
     }
@@ -242,7 +243,7 @@ static void look_decoded(struct walk *w, struct str text)
         return;
     struct placeholder_hit h;
     struct str seen = percent_str(&p);
-    for (size_t from = 0; placeholder_scan(w->t, seen, from, &h); from = h.at + h.n)
+    for (size_t from = 0; placeholder_scan(w->t, seen, from, &w->doubts, &h); from = h.at + h.n)
         if (!percent_plain(&p, h.at, h.n))
             judge(w, h.ph, str_sub(seen, h.at, h.n), SLOT_NONE, 0, 0);
     look_for_live(w, seen);
@@ -264,7 +265,7 @@ static void look_basic_plain(struct walk *w, struct str plain, size_t at, size_t
 {
     ptrdiff_t colon = str_find_char(plain, ':');
     struct placeholder_hit h;
-    for (size_t from = 0; placeholder_scan(w->t, plain, from, &h); from = h.at + h.n) {
+    for (size_t from = 0; placeholder_scan(w->t, plain, from, &w->doubts, &h); from = h.at + h.n) {
         enum slot_kind slot = SLOT_NONE;
         if (colon >= 0 && h.at == 0 && h.n == (size_t)colon)
             slot = SLOT_BASIC_USER;
@@ -307,12 +308,12 @@ static void search(struct walk *w, struct str all)
     }
     bool coded = str_find_char(all, '%') >= 0;
     struct placeholder_hit h;
-    bool hit = placeholder_scan(w->t, all, 0, &h);
+    bool hit = placeholder_scan(w->t, all, 0, &w->doubts, &h);
     for (size_t i = 0; i < w->ntexts; i++) {
         const struct text *t = &w->texts[i];
         size_t from = (size_t)(t->s.p - all.p), to = from + t->s.n;
         go_to(w, t);
-        for (; hit && h.at < to; hit = placeholder_scan(w->t, all, h.at + h.n, &h)) {
+        for (; hit && h.at < to; hit = placeholder_scan(w->t, all, h.at + h.n, &w->doubts, &h)) {
             bool slot = t->place == PLACE_FIELD && is_whole(t->s, h.at - from, h.n);
             judge(w, h.ph, str_sub(all, h.at, h.n), slot ? SLOT_HEADER : SLOT_NONE, h.at - from, h.n);
         }

@@ -96,34 +96,53 @@ static bool item_add(struct swap_plan *plan, const struct placeholder *ph, enum 
     return true;
 }
 
+static bool judged_in_scope(struct swap_text_walk *w, const struct policy *p, const struct credential *c, const struct ask *ask,
+                            enum slot_kind slot)
+{
+    if (w->judged != c) {
+        w->judged = c;
+        w->judged_in_scope = in_scope(p, c, ask, slot);
+    }
+    return w->judged_in_scope;
+}
+
+static void wrong(struct swap_text_walk *w, const struct placeholder *ph, enum end end)
+{
+    w->end = end;
+    w->fault = (struct swap_fault) { .ph = ph, .finding = "placeholder_elsewhere", .severity = "high" };
+    snprintf(w->fault.where, sizeof w->fault.where, "a websocket message");
+}
+
 enum end swap_text_plan(const struct placeholder_table *t, const struct policy *p, const struct ask *ask, enum slot_kind slot,
-                        struct str text, struct swap_plan *ret, struct swap_fault *fault, const struct placeholder **ret_inert)
+                        struct str text, size_t most, struct swap_text_walk *w, struct swap_plan *plan)
 {
     struct placeholder_hit h;
-    enum end end = END_OK;
-    ret->n = ret->nwanted = 0;
-    *fault = (struct swap_fault) { 0 };
-    *ret_inert = NULL;
-    /* To the end, so that a grave fault is not hidden behind a light one. */
-    for (size_t from = 0; placeholder_scan(t, text, from, &h); from = h.at + h.n) {
+    size_t to = text.n - w->from > most ? w->from + most : text.n;
+    struct str seen = str_sub(text, 0, to + placeholder_longest(t)); /* one that begins before `to` is seen whole */
+    if (!w->from)
+        plan->n = plan->nwanted = 0;
+    /* To the end, so that a grave fault is not hidden behind a light one; nothing is graver than one that is not the agent's. */
+    while (w->from < to && w->end != END_UNKNOWN_PLACEHOLDER && placeholder_scan(t, seen, w->from, &w->doubts, &h) && h.at < to) {
         bool unknown = !h.ph || !is_mine(ask, h.ph);
-        if (h.ph && unknown) /* another agent's costs the same time as one that is merely not live */
-            (void)placeholder_is_ours(t, str_sub(text, h.at, h.n));
-        if (!unknown && !in_scope(p, h.ph->credential, ask, slot)) {
-            *ret_inert = h.ph;
-            continue;
+        w->from = h.at + h.n;
+        if (unknown) {
+            if (h.ph) /* another agent's costs the same time as one that is merely not live */
+                placeholder_doubt(t, str_sub(text, h.at, h.n), &w->doubts);
+            wrong(w, h.ph, END_UNKNOWN_PLACEHOLDER);
+        } else if (!judged_in_scope(w, p, h.ph->credential, ask, slot)) {
+            w->inert = h.ph;
+        } else if (!item_add(plan, h.ph, slot, text, h.at, h.n) && w->end == END_UNSET) {
+            wrong(w, h.ph, END_PLACEHOLDER_WRONG_SLOT);
         }
-        if (!unknown && item_add(ret, h.ph, slot, text, h.at, h.n))
-            continue;
-        if (end == END_UNKNOWN_PLACEHOLDER || (end != END_OK && !unknown))
-            continue;
-        end = unknown ? END_UNKNOWN_PLACEHOLDER : END_PLACEHOLDER_WRONG_SLOT;
-        *fault = (struct swap_fault) { .ph = h.ph, .finding = "placeholder_elsewhere", .severity = "high" };
-        snprintf(fault->where, sizeof fault->where, "a websocket message");
     }
-    if (end != END_OK)
-        ret->n = ret->nwanted = 0;
-    return end;
+    if (w->from < to)
+        w->from = to;
+    if (w->from < text.n && w->end != END_UNKNOWN_PLACEHOLDER)
+        return END_UNSET;
+    if (w->end == END_UNSET)
+        return END_OK;
+    plan->n = plan->nwanted = 0;
+    return w->end;
 }
 
 /* UTF-8 without controls: what may stand in a text and be told apart from what is around it. Only ASCII, as values are. */

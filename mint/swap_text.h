@@ -14,10 +14,21 @@
 bool swap_text_wanted(const struct policy *p, const struct ask *ask, enum slot_kind slot);
 /* Under the policy `now`, is each of those that `then` has still one? */
 bool swap_text_keeps(const struct policy *then, const struct ask *asked, const struct policy *now, const struct ask *ask, enum slot_kind slot);
-/* END_OK with the plan (n == 0: nothing to swap; at and n of an item are of the text), or the refusal with its fault. *ret_inert: a
- * placeholder that stands in the text and goes on as it is, or NULL. */
+
+/* Where the planning of one text is; zero at first. A text may be long, so it is planned a piece at a time. */
+struct swap_text_walk {
+    size_t from; /* what lies before it was looked at */
+    unsigned doubts;
+    enum end end; /* END_UNSET: nothing is wrong so far */
+    struct swap_fault fault;
+    const struct placeholder *inert; /* one that stands in the text and goes on as it is, or NULL */
+    const struct credential *judged; /* the last one that was, and what came of it */
+    bool judged_in_scope;
+};
+/* Plans about `most` bytes more of the text. END_UNSET: there is more of it. END_OK with the plan (n == 0:
+ * nothing to swap; at and n of an item are of the text), or the refusal with w->fault. */
 enum end swap_text_plan(const struct placeholder_table *t, const struct policy *p, const struct ask *ask, enum slot_kind slot,
-                        struct str text, struct swap_plan *ret, struct swap_fault *fault, const struct placeholder **ret_inert);
+                        struct str text, size_t most, struct swap_text_walk *w, struct swap_plan *plan);
 /* The text with its values, appended to out (out->wipe must be set). END_OK or END_CREDENTIAL_UNAVAILABLE: a value that cannot stand in
  * a text, or no room. */
 enum end swap_text_put(const struct swap_plan *plan, struct str text, struct lease *const *leases, struct buf *out);

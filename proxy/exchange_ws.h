@@ -15,6 +15,7 @@
 #ifndef PROXY_EXCHANGE_WS_H
 #define PROXY_EXCHANGE_WS_H
 
+#include "mint/swap_text.h"
 #include "proxy/exchange.h"
 #include "proxy/ws_frame.h"
 
@@ -93,12 +94,14 @@ struct ws {
     struct buf message;
     uint64_t held; /* of worker.ws_held */
     struct swap_plan plan;
+    struct swap_text_walk walk; /* planning: where it is */
     struct lease *leases[SWAP_MAX];
     struct lease_wait *waits[SWAP_MAX];
     struct lease_slot slots[SWAP_MAX];
     size_t leases_missing;
     bool lease_retried;
-    bool ready;       /* whole, with its leases */
+    bool planning;    /* whole; its placeholders are looked for */
+    bool ready;       /* with its leases */
     bool compressing; /* what is left of message goes to made */
     struct buf made;  /* wiped: the payload of a frame; once it is whole the frame's head was sent */
     unsigned char made_mask[WS_MASK];
@@ -137,9 +140,10 @@ static inline struct ws_fault ws_fault_of(unsigned code, const char *why)
 bool exchange_ws_give_origin(struct exchange *x, struct str data);
 /* Has the host room, perhaps once what it has is written? */
 bool exchange_ws_has_room(struct exchange *x);
-/* A piece of a message that is put together, inflated; and its end. False: the exchange is over. */
+/* A piece of a message that is put together, inflated. False: the exchange is over. */
 bool exchange_ws_gather(struct exchange *x, struct str piece);
-bool exchange_ws_gathered(struct exchange *x);
+/* That was all of it: what follows is exchange_ws_push. */
+void exchange_ws_gathered(struct exchange *x);
 /* Makes and sends what was put together. True: all of it is with the host's side. */
 bool exchange_ws_push(struct exchange *x);
 

@@ -185,7 +185,9 @@ static bool on_frame_end(struct exchange *x)
     }
     if (ws->up.text && ws->utf8)
         return exchange_ws_wrong(x, WS_NOT_CONSISTENT, "a text message that is not UTF-8");
-    return !ws->whole || exchange_ws_gathered(x);
+    if (ws->whole)
+        exchange_ws_gathered(x);
+    return true;
 }
 
 static bool on_control(struct exchange *x)

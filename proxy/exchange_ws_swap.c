@@ -2,13 +2,12 @@
  *
  * A message of the client that is put together:
  *
- *   pieces -> plan -> leases -> made -> the host's buffer, a piece at a time
+ *   pieces -> plan, a piece at a time -> leases -> made -> the host's buffer, a piece at a time
  *
  * and nothing more of the client is looked at until all of it is there (exchange_ws_push). */
 #include "proxy/exchange_ws.h"
 
 #include "base/clock.h"
-#include "mint/swap_text.h"
 #include "proxy/core.h"
 #include "proxy/exchange_steps.h"
 #include "proxy/record.h"
@@ -16,7 +15,7 @@
 #include <stdio.h>
 
 /* Costs are in bytes that are inflated (core.h): to compress takes six times as long, to copy or to send a quarter. */
-enum { PIECE = 16 * 1024, VALUES_MAX = 2 * 1024 * 1024, DEFLATE_COST = 6, SEND_COST_SHARE = 4, TRY_AGAIN_LATER = 1013 };
+enum { PIECE = 16 * 1024, PLAN_PIECE = 64 * 1024, VALUES_MAX = 2 * 1024 * 1024, DEFLATE_COST = 6, SEND_COST_SHARE = 4, TRY_AGAIN_LATER = 1013 };
 
 static char plain[PIECE]; /* scratch: one thread, used within one call */
 
@@ -207,15 +206,19 @@ static void emit(struct exchange *x)
         begin_frame(x);
 }
 
+static void plan_some(struct exchange *x);
+
 bool exchange_ws_push(struct exchange *x)
 {
     struct ws *ws = x->ws;
     while (x->step == STEP_STREAM && !ws->leases_missing) {
-        if (!ws->ready && !ws->compressing && !buf_size(&ws->made))
+        if (!ws->planning && !ws->ready && !ws->compressing && !buf_size(&ws->made))
             return true;
         if (!turns_may(&x->w->ws_turns, &ws->up_turn) || (ws->ready && !exchange_is_synced(x)))
             return false;
-        if (ws->ready)
+        if (ws->planning)
+            plan_some(x);
+        else if (ws->ready)
             emit(x);
         else if (ws->compressing)
             compress(x);
@@ -313,30 +316,40 @@ bool exchange_ws_gather(struct exchange *x, struct str piece)
     return buf_put(&ws->message, piece) == 0 || exchange_ws_wrong(x, WS_TOO_BIG, "a message over limits.ws_message_bytes");
 }
 
-bool exchange_ws_gathered(struct exchange *x)
+/* Looks for the placeholders of another piece. */
+static void plan_some(struct exchange *x)
 {
     struct ws *ws = x->ws;
+    struct ask ask = exchange_ask(x);
     struct str text = buf_str(&ws->message);
-    ws->plan.n = ws->plan.nwanted = 0;
-    if (ws->up.text && ws->slot) {
-        struct ask ask = exchange_ask(x);
-        struct swap_fault fault;
-        const struct placeholder *inert;
-        enum end end = swap_text_plan(x->view->placeholders, x->view->policy, &ask, SLOT_WEBSOCKET, text, &ws->plan, &fault, &inert);
-        if (inert && !x->watch.found_placeholder) {
-            x->watch.found_placeholder = true; /* told once */
-            exchange_inert(x, inert, "websocket message");
-        }
-        if (end != END_OK) {
-            exchange_report_fault(x, &fault, end);
-            exchange_end(x, end, "in a websocket message");
-            return false;
-        }
-        ask_leases(x, &ask);
+    size_t from = ws->walk.from;
+    enum end end =
+        swap_text_plan(x->view->placeholders, x->view->policy, &ask, SLOT_WEBSOCKET, text, PLAN_PIECE, &ws->walk, &ws->plan);
+    turns_spend(&x->w->ws_turns, ws->walk.from - from);
+    ws->planning = end == END_UNSET;
+    if (ws->planning)
+        return;
+    if (ws->walk.inert && !x->watch.found_placeholder) {
+        x->watch.found_placeholder = true; /* told once */
+        exchange_inert(x, ws->walk.inert, "websocket message");
     }
+    if (end != END_OK) {
+        exchange_report_fault(x, &ws->walk.fault, end);
+        exchange_end(x, end, "in a websocket message");
+        return;
+    }
+    ask_leases(x, &ask);
     if (x->step == STEP_STREAM && !ws->leases_missing)
         leases_there(x);
-    return x->step == STEP_STREAM;
+}
+
+void exchange_ws_gathered(struct exchange *x)
+{
+    struct ws *ws = x->ws;
+    ws->plan.n = ws->plan.nwanted = 0;
+    ws->planning = ws->up.text && ws->slot;
+    ws->ready = !ws->planning;
+    ws->walk = (struct swap_text_walk) { 0 };
 }
 
 bool exchange_ws_uses(const struct exchange *x, const char *lease_id)

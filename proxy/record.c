@@ -20,7 +20,7 @@ bool record_ready(struct worker *w, const struct view *v)
 /* --- paths --- */
 
 /* `a=1&b=PLACEHOLDER&c` -> `a=*&b=[CRED:github]&c`: names stay, values do not; a bare word keeps only its shape. */
-static void put_query(const struct view *v, struct str query, struct buf *out)
+static void put_query(const struct view *v, struct str query, unsigned *doubts, struct buf *out)
 {
     struct str pair;
     bool first = true;
@@ -32,7 +32,7 @@ static void put_query(const struct view *v, struct str query, struct buf *out)
         struct needle_match m;
         struct str value = eq < 0 ? pair : str_from(pair, (size_t)eq + 1);
         if (eq >= 0)
-            placeholder_redact(v->placeholders, str_sub(pair, 0, (size_t)eq + 1), out);
+            placeholder_redact(v->placeholders, str_sub(pair, 0, (size_t)eq + 1), doubts, out);
         if (!value.n)
             continue;
         if (v->placeholder_needles && needles_find(v->placeholder_needles, value, 0, &m)) {
@@ -50,10 +50,11 @@ void record_target(const struct view *v, struct str target, struct buf *out)
 {
     ptrdiff_t q = str_find_char(target, '?');
     struct str path = q < 0 ? target : str_sub(target, 0, (size_t)q);
-    placeholder_redact(v->placeholders, path, out);
+    unsigned doubts = 0;
+    placeholder_redact(v->placeholders, path, &doubts, out);
     if (q >= 0) {
         buf_putc(out, '?');
-        put_query(v, str_from(target, (size_t)q + 1), out);
+        put_query(v, str_from(target, (size_t)q + 1), &doubts, out);
     }
 }
 
@@ -90,8 +91,9 @@ static void put_clean(struct lease_set *known, const struct view *v, struct even
     if (scrub_text(known, text, &clean, &hits))
         text = buf_str(&clean);
     struct needle_match m;
+    unsigned doubts = 0;
     if (v->placeholder_needles && needles_find(v->placeholder_needles, text, 0, &m)) {
-        placeholder_redact(v->placeholders, text, &plain);
+        placeholder_redact(v->placeholders, text, &doubts, &plain);
         text = buf_str(&plain);
     }
     event_put_str(e, id, text);

@@ -90,11 +90,17 @@ static void expand(struct str in, struct buf *out)
     }
 }
 
+enum { LOOKS = 4 }; /* at most, of the plan, at one text: as it is and decoded, and both again in Basic */
+static unsigned doubts;
+static bool dead;
+
 static bool holds(struct str text)
 {
     struct placeholder_hit h;
     struct needle_match m;
-    return placeholder_scan(f.table, text, 0, &h) || needles_find(live->needles, text, 0, &m);
+    dead |= placeholder_scan(f.table, text, 0, &doubts, &h) && !h.ph;
+    unsigned all = PLACEHOLDER_DOUBTS_MAX; /* what is live is found in any case */
+    return placeholder_scan(f.table, text, 0, &all, &h) || needles_find(live->needles, text, 0, &m);
 }
 
 static void check_clean(struct str text)
@@ -167,9 +173,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct swap_plan plan;
     struct swap_fault fault;
     enum end end = swap_plan_make(f.table, f.policy, &ask, target, fields, n, live, &plan, &fault);
+    doubts = 0;
+    dead = false;
     if (end == END_OK) {
         check_clean(target);
         check_plan(&plan, &ask, fields, n);
+        CHECK(!dead || LOOKS * doubts >= PLACEHOLDER_DOUBTS_MAX);
     } else {
         CHECK(plan.n == 0 && fault.where[0]);
     }

@@ -55,7 +55,7 @@ static struct str mark(char c)
 
 static void expand(const char *in, struct buf *out)
 {
-    buf_init(out, 65536);
+    buf_init(out, 1 << 20);
     for (; *in; in++)
         if (*in == '{' && in[1] && in[2] == '}') {
             buf_put(out, mark(in[1]));
@@ -118,23 +118,26 @@ static void ask_init(struct ask *ask, struct host *host, const struct row *r)
                           .path = str_c(r->path) };
 }
 
-static void check(const struct row *r, const char *value, const char *want)
+static void check_by(size_t most, const struct row *r, const char *value, const char *want)
 {
     struct ask ask;
     struct host host;
     struct buf in, out;
     struct swap_plan plan;
-    struct swap_fault fault;
-    const struct placeholder *inert;
+    struct swap_text_walk walk = { 0 };
     ask_init(&ask, &host, r);
     expand(r->text, &in);
-    enum end end = swap_text_plan(table, policy, &ask, SLOT_WEBSOCKET, buf_str(&in), &plan, &fault, &inert);
+    enum end end;
+    do
+        end = swap_text_plan(table, policy, &ask, SLOT_WEBSOCKET, buf_str(&in), most, &walk, &plan);
+    while (end == END_UNSET);
+    const struct placeholder *inert = walk.inert;
     if (end != r->end)
         fail_msg("%s: %s instead of %s", r->text, end_code(end), end_code(r->end));
     assert_int_equal(inert != NULL, r->inert != 0);
     if (inert)
         assert_true(str_eq(inert->text, mark(r->inert)));
-    assert_int_equal(fault.finding != NULL, end != END_OK);
+    assert_int_equal(walk.fault.finding != NULL, end != END_OK);
     if (end == END_OK) {
         struct lease *leases[SWAP_MAX] = { 0 };
         for (size_t i = 0; i < plan.nwanted; i++)
@@ -156,6 +159,14 @@ static void check(const struct row *r, const char *value, const char *want)
         assert_int_equal(plan.n, 0);
     }
     buf_done(&in);
+}
+
+/* In one piece, and in pieces that end anywhere. */
+static void check(const struct row *r, const char *value, const char *want)
+{
+    for (size_t most = 1; most <= 64; most++)
+        check_by(most, r, value, want);
+    check_by(SIZE_MAX, r, value, want);
 }
 
 static void test_rows(void **state)
@@ -180,6 +191,42 @@ static void test_values(void **state)
     check(&json, "tab\there-0123456789", NULL);
     check(&plain, "tab\there-0123456789", NULL);
     check(&plain, "\xff\xfe-0123456789abcdef", NULL);
+}
+
+/* So many are looked at that only look like ours; past them none that is not live is found any more, and all that are. */
+static void test_doubts(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t fakes;
+        const char *behind;
+        enum end end;
+    } cases[] = {
+        { PLACEHOLDER_DOUBTS_MAX - 1, "{s}", END_UNKNOWN_PLACEHOLDER },
+        { PLACEHOLDER_DOUBTS_MAX, "{s}", END_OK },
+        { PLACEHOLDER_DOUBTS_MAX, "{o}", END_UNKNOWN_PLACEHOLDER },
+        { 10000, "x{a}", END_PLACEHOLDER_WRONG_SLOT },
+        { 10000, "{a}", END_OK },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf text;
+        buf_init(&text, 1 << 20);
+        for (size_t k = 0; k < cases[i].fakes; k++)
+            buf_put(&text, STR("AKIABBBBBBBBBBBBBBBB "));
+        buf_put(&text, str_c(cases[i].behind));
+        struct row r = { buf_z(&text), cases[i].end, NULL, 0, "ws.test", "/", 443 };
+        struct ask ask;
+        struct host host;
+        struct buf in;
+        struct swap_plan plan;
+        struct swap_text_walk walk = { 0 };
+        ask_init(&ask, &host, &r);
+        expand(r.text, &in);
+        assert_int_equal(swap_text_plan(table, policy, &ask, SLOT_WEBSOCKET, buf_str(&in), SIZE_MAX, &walk, &plan), r.end);
+        assert_int_equal(plan.n, strcmp(cases[i].behind, "{a}") ? 0 : 1);
+        buf_done(&in);
+        buf_done(&text);
+    }
 }
 
 static void test_wanted(void **state)
@@ -219,6 +266,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_values), cmocka_unit_test(test_wanted) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_values), cmocka_unit_test(test_doubts),
+                                        cmocka_unit_test(test_wanted) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
