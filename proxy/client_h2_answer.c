@@ -199,11 +199,10 @@ static void answer_refusal(struct client *c, struct exchange *x, enum end end)
     if (s && !s->closed) {
         struct str body = str_eq(x->req.method, STR("HEAD")) ? STR("") : buf_str(&r.body);
         s->moved_ms = loop_now_ms(c->w->loop);
-        if (!h2_keep_answer(s, body))
-            body = STR("");
+        bool lost = body.n && !h2_keep_answer(s, body);
         s->out_end = true;
         bool grpc = !buf_size(&r.body);
-        submit(s, r.status, r.fields, r.nfields, !grpc, buf_size(&r.body), body.n > 0);
+        submit(s, r.status, r.fields, r.nfields, !grpc, lost ? 0 : buf_size(&r.body), body.n && !lost);
     } else {
         x->status = 0; /* it got none */
     }

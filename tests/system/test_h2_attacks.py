@@ -768,6 +768,33 @@ def test_answers_held_for_those_who_do_not_take_them():
                     h.close()
 
 
+def test_a_refusal_for_which_there_is_no_room():
+    """Without its body it says no length that it does not have. The control: as long as there is room the body comes."""
+    with flood_lab(tail="limits: {h2_answer_bytes: 1MiB}\n") as lab:
+        lab.open.reset(always(answer(200, bytes(16384))))
+        h = attacker(lab, pairs=[(INITIAL_WINDOW_SIZE, 0)], manual=True)
+
+        def refused():
+            n = h.request("TRACE", "/")
+            s = h.stream(n)
+            h.until(lambda: s.status is not None, "the refusal's head")
+            if not s.ended:
+                h.send(window_update(n, 65535))
+                h.until(lambda: s.ended or s.reset is not None, "its body")
+            assert s.status == 400 and s.reset is None and int(s.get("content-length")) == len(s.body), s
+            return bytes(s.body)
+
+        def fits():
+            n = h.request("GET", "/")
+            h.until(lambda: h.stream(n).status == 200 or h.stream(n).reset is not None, "an answer's head")
+            return h.alive() and h.stream(n).reset is None
+
+        assert b"bad_request" in refused()
+        wait_for(lambda: not fits(), "the end of the agent's share")
+        assert refused() == b""
+        h.close()
+
+
 def test_answers_that_are_not_taken_for_too_long():
     """A stream whose window stays shut for limits.write_timeout is over, and its origin's connection with it. The control: one that takes a
     little now and then is not."""
@@ -844,6 +871,31 @@ def test_heads_that_do_not_end():
         gate.set()
         assert bytes(waits.wait(n).body) == b"begin\ndone"
         waits.close()
+
+
+def test_heads_of_what_looks_like_placeholders():
+    """What is shaped like one has to be told apart by a MAC, of which there are few in one head: many such heads cost about what others do,
+    however few bytes HTTP/2 makes of them."""
+    with flood_lab() as lab:
+        pid = lab.workers_pids()[0]
+
+        def cpu_ms(value):
+            with open(f"/proc/{pid}/schedstat") as f:
+                before = int(f.read().split()[0])
+            h = attacker(lab, "narrow.test")
+            ids = [h.take_id() for _ in range(100)]
+            first = block(h.head("GET", "/x")) + literal("x-many", value, "indexed")
+            rest = block(h.head("GET", "/x")) + indexed(62)
+            for i, n in enumerate(ids):
+                h.send(headers(n, (rest if i else first) + indexed(62) * 14))
+            for n in ids:
+                assert h.wait(n).status == 403
+            h.close()
+            with open(f"/proc/{pid}/schedstat") as f:
+                return (int(f.read().split()[0]) - before) / 1e6
+
+        plain, shaped = cpu_ms("bcde" * 1000), cpu_ms("AKIA" * 1000)
+        assert shaped < 400 + 4 * plain, (plain, shaped)
 
 
 def test_a_connection_that_is_not_read():
