@@ -64,6 +64,15 @@ void answer_address(struct answer *r, const struct ip *ip, uint32_t ttl_s)
     r->answers++;
 }
 
+void answer_record(struct answer *r, uint16_t type, struct str data, uint32_t ttl_s)
+{
+    unsigned char *p = record(r, QUERY_HEADER, type, ttl_s, data.n);
+    if (!p)
+        return;
+    memcpy(p, data.p, data.n);
+    r->answers++;
+}
+
 void answer_soa(struct answer *r, uint32_t ttl_s)
 {
     /* The names of whoever answers: outgate.invalid, in no zone that exists. */

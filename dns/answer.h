@@ -27,6 +27,8 @@ struct answer {
 void answer_start(struct answer *r, const struct query *q, uint16_t rcode, unsigned char *out, size_t max);
 /* One A or AAAA record of the question's name. */
 void answer_address(struct answer *r, const struct ip *ip, uint32_t ttl_s);
+/* One record of any other type: its data as it stands on the wire, names in it written out. */
+void answer_record(struct answer *r, uint16_t type, struct str data, uint32_t ttl_s);
 /* A SOA of ours, without which clients keep no negative answer (RFC 2308): of the name itself where it exists, else of
  * what is above it. */
 void answer_soa(struct answer *r, uint32_t ttl_s);

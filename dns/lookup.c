@@ -334,6 +334,11 @@ void lookup_wait_done(struct lookup_wait *w)
         answer_set_unref(&w->sets[f]);
 }
 
+struct upstream *lookups_upstream(struct lookups *l)
+{
+    return l->upstream;
+}
+
 void lookups_stats(const struct lookups *l, struct upstream_stats *ret_upstream, size_t *ret_cached)
 {
     upstream_stats(l->upstream, ret_upstream);

@@ -47,6 +47,8 @@ const struct answer_set *lookup_known(struct lookups *l, struct str name, enum a
 /* Gives up waiting and drops the sets. The look-up itself goes on, for the cache and the record. */
 void lookup_wait_done(struct lookup_wait *w);
 
+/* For questions that are neither A nor AAAA: not kept, not joined, not recorded here. Borrowed. */
+struct upstream *lookups_upstream(struct lookups *l);
 void lookups_stats(const struct lookups *l, struct upstream_stats *ret_upstream, size_t *ret_cached);
 
 #endif

@@ -50,5 +50,9 @@ void name_rule(const struct snapshot *s, const struct agent *agent, const struct
     }
     if (!reached)
         return;
-    r->fate = type_listed(v.rule, q->type) ? NAME_ADDRESS : NAME_NO_DATA;
+    bool address = q->type == DNS_TYPE_A || q->type == DNS_TYPE_AAAA;
+    if (!type_listed(v.rule, q->type) || (!address && (!s->config->dns_forward || r->fixed)))
+        r->fate = NAME_NO_DATA;
+    else
+        r->fate = address ? NAME_ADDRESS : NAME_RECORDS;
 }

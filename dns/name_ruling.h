@@ -20,6 +20,7 @@ enum name_fate {
     NAME_ABSENT,  /* NXDOMAIN */
     NAME_NO_DATA, /* it exists, without records of this type */
     NAME_ADDRESS, /* answered with addresses, by resolver.answer */
+    NAME_RECORDS, /* answered with what upstream has of another type that the rule lists */
 };
 struct name_ruling {
     enum name_fate fate;

@@ -27,6 +27,7 @@ struct asked {
     uint16_t rcode;
     struct ip ips[WIRE_ADDRESSES_MAX];
     size_t n;
+    const struct wire_answer *records; /* of a type that is no address; NULL: none */
     uint32_t ttl_s;
     bool soa;
     enum end code; /* other than the ruling's: END_OK none */
@@ -44,6 +45,8 @@ struct forward {
     struct name_ruling ruling;
     struct asker *asker;
     struct lookup_wait wait;
+    struct upstream_query *query; /* of a type that is no address */
+    struct forward *leader;       /* whose query brings the answer of this one too; NULL: its own does */
     struct timer deadline;
     uint64_t started_us, owner;
 };
@@ -106,6 +109,16 @@ static int record(const struct responder *r, const struct asked *a, bool answere
     return dns_log_write(r->log, &d);
 }
 
+static void put_records(struct answer *w, const struct asked *a)
+{
+    struct str rest = str_of(a->records->data, a->records->data_n);
+    while (rest.n >= 2) {
+        size_t n = (size_t)(unsigned char)rest.p[0] << 8 | (unsigned char)rest.p[1];
+        answer_record(w, a->q->type, str_sub(rest, 2, n), a->ttl_s);
+        rest = str_from(rest, 2 + n);
+    }
+}
+
 /* Records, then writes. */
 static size_t finish(struct responder *r, struct asked *a, unsigned char *out, size_t max)
 {
@@ -113,12 +126,15 @@ static size_t finish(struct responder *r, struct asked *a, unsigned char *out, s
     if (!dns_log_ready(r->log) || record(r, a, true) < 0) {
         a->rcode = WIRE_SERVFAIL;
         a->n = 0;
+        a->records = NULL;
         a->soa = false;
     }
     size_t most = a->from->stream ? max : a->q->udp_bytes;
     answer_start(&w, a->q, a->rcode, out, most < max ? most : max);
     for (size_t i = 0; i < a->n; i++)
         answer_address(&w, &a->ips[i], a->ttl_s);
+    if (a->records)
+        put_records(&w, a);
     if (a->soa)
         answer_soa(&w, a->ttl_s);
     return answer_end(&w);
@@ -210,7 +226,11 @@ static void forward_free(struct forward *f)
     *f->link = f->next;
     if (f->next)
         f->next->link = f->link;
+    for (struct forward *g = f->query ? f->responder->forwards : NULL; g; g = g->next)
+        if (g->leader == f)
+            g->leader = NULL; /* its own deadline ends it */
     fair_give(&f->responder->waiting, f->owner, 1);
+    upstream_cancel(&f->query);
     lookup_wait_done(&f->wait);
     timer_clear(&f->deadline);
     asker_unref(&f->asker);
@@ -222,14 +242,19 @@ static enum answer_family wanted(const struct query *q)
     return q->type == DNS_TYPE_A ? FAMILY_V4 : FAMILY_V6;
 }
 
-static void forward_end(struct forward *f, const struct answer_set *s)
+static void begin_late(const struct forward *f, struct asked *a)
 {
-    struct responder *r = f->responder;
-    struct asked *a = &r->asked;
     *a = (struct asked) {
         .from = &f->from, .q = &f->q, .agent = f->asker->agent, .started_us = f->started_us, .code = END_OK
     };
     a->ruling = f->ruling;
+}
+
+static void forward_end(struct forward *f, const struct answer_set *s)
+{
+    struct responder *r = f->responder;
+    struct asked *a = &r->asked;
+    begin_late(f, a);
     if (s)
         put_looked_up(r, a, f->asker, s);
     else
@@ -313,6 +338,78 @@ static bool look_up(struct responder *r, struct asked *a, struct asker *asker)
     return false;
 }
 
+/* --- records of other types --- */
+
+static void put_upstream(const struct responder *r, struct asked *a, enum upstream_result result,
+                         const struct wire_answer *w)
+{
+    uint64_t most_s = r->snapshot->config->limits.dns_ttl_max / 1000;
+    uint32_t ttl_s = w ? w->ttl_s : 0;
+    if (ttl_s > most_s)
+        ttl_s = (uint32_t)most_s;
+    bool good = result == UPSTREAM_ANSWERED && (w->rcode == WIRE_NOERROR || w->rcode == WIRE_NXDOMAIN);
+    if (!good) {
+        refuse(a, WIRE_SERVFAIL, END_ORIGIN_DNS, "the DNS servers gave no answer that can be used");
+    } else if (w->records == 0) {
+        negative(a, w->rcode, ttl_s < 1 ? 1 : ttl_s > ANSWER_NEGATIVE_S ? ANSWER_NEGATIVE_S : ttl_s);
+    } else {
+        a->records = w;
+        a->ttl_s = ttl_s < 1 ? 1 : ttl_s;
+    }
+}
+
+static void records_end(struct forward *f, enum upstream_result result, const struct wire_answer *w)
+{
+    struct responder *r = f->responder;
+    struct asked *a = &r->asked;
+    begin_late(f, a);
+    put_upstream(r, a, result, w);
+    dns_port_answer(r->port, &f->from, r->late, finish(r, a, r->late, sizeof r->late));
+    a->records = NULL;
+    forward_free(f);
+}
+
+static void on_records(void *ctx, enum upstream_result result, const struct wire_answer *w)
+{
+    struct forward *f = ctx;
+    f->query = NULL;
+    for (struct forward *g = f->responder->forwards, *next; g; g = next) {
+        next = g->next;
+        if (g->leader == f)
+            records_end(g, result, w);
+    }
+    records_end(f, result, w);
+}
+
+/* One question upstream for all who wait for it. True: the answer comes later. */
+static bool put_other(struct responder *r, struct asked *a, struct asker *asker)
+{
+    if (!dns_log_ready(r->log)) {
+        refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
+        return false;
+    }
+    struct forward *leader = r->forwards;
+    while (leader && !(leader->query && leader->q.type == a->q->type &&
+                       str_eq(query_name(&leader->q), query_name(a->q)) && leader->asker->snapshot == r->snapshot))
+        leader = leader->next;
+    struct forward *f = forward_new(r, a, asker);
+    if (!f) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
+        return false;
+    }
+    f->leader = leader;
+    if (!leader)
+        f->query =
+            upstream_ask(lookups_upstream(r->lookups), host_str(&a->ruling.host), a->q->type, f->owner, on_records, f);
+    if (!leader && !f->query) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
+        forward_free(f);
+        return false;
+    }
+    timer_set(r->loop, &f->deadline, FORWARD_MS);
+    return true;
+}
+
 static bool put_forward(struct responder *r, struct asked *a)
 {
     struct asker *asker = asker_new(r->snapshot, a->agent, STR_NONE, STR_NONE);
@@ -325,7 +422,9 @@ static bool put_forward(struct responder *r, struct asked *a)
     asker->observe = r->snapshot->config->observe && a->ruling.verdict == VERDICT_OBSERVE;
     bool later = false;
     a->started_us = clock_mono_us();
-    if (a->ruling.fixed)
+    if (a->ruling.fate == NAME_RECORDS)
+        later = put_other(r, a, asker);
+    else if (a->ruling.fixed)
         put_vetted(r, a, asker, a->ruling.fixed->ips, a->ruling.fixed->nips, SYNTHETIC_TTL_S);
     else
         later = look_up(r, a, asker);
@@ -350,6 +449,7 @@ static bool answer_name(struct responder *r, struct asked *a)
         negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
         return false;
     case NAME_ADDRESS:
+    case NAME_RECORDS:
         break;
     }
     if (r->snapshot->config->dns_forward)
@@ -376,6 +476,7 @@ static size_t on_message(void *ctx, const struct dns_peer *from, struct str mess
     a->from = from;
     a->q = &r->query;
     a->n = 0;
+    a->records = NULL;
     a->soa = false;
     a->code = END_OK;
     a->why = NULL;

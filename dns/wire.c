@@ -5,6 +5,8 @@
  * are compared as wire bytes in lower case: no text form, so no escaping to get wrong. */
 #include "dns/wire.h"
 
+#include "policy/dns_type.h"
+
 #include <string.h>
 
 enum { HEADER = 12, NAME_MAX_WIRE = 255 };
@@ -200,6 +202,53 @@ static int add_address(struct wire_answer *a, const struct cursor *c, const stru
     return 0;
 }
 
+/* Where in its data the name begins that ends it; -1: none does. */
+static int name_in(uint16_t type)
+{
+    switch (type) {
+    case DNS_TYPE_NS:
+    case DNS_TYPE_PTR:
+        return 0;
+    case DNS_TYPE_MX:
+        return 2;
+    case DNS_TYPE_SRV:
+        return 6;
+    default:
+        return -1;
+    }
+}
+
+/* Strings that fill the data (RFC 1035 3.3.14). */
+static bool strings_fit(const unsigned char *p, size_t n)
+{
+    size_t at = 0;
+    while (at < n)
+        at += (size_t)p[at] + 1;
+    return n > 0 && at == n;
+}
+
+static int add_record(struct wire_answer *a, const struct cursor *c, const struct record *r, struct err *err)
+{
+    struct wire_name name = { .n = 0 };
+    int at = name_in(r->type);
+    size_t front = at < 0 ? r->n : (size_t)at;
+    if (at >= 0 && (r->n <= front || !name_at(c, r->data + front, r->data + r->n, &name)))
+        return err_set(err, "a malformed record");
+    if (r->type == DNS_TYPE_TXT && !strings_fit(c->base + r->data, r->n))
+        return err_set(err, "a malformed text");
+    size_t n = front + name.n;
+    if (n > UINT16_MAX || sizeof a->data - a->data_n < 2 + n)
+        return err_set(err, "more than %d bytes of records", WIRE_DATA_MAX);
+    unsigned char *p = a->data + a->data_n;
+    p[0] = (unsigned char)(n >> 8);
+    p[1] = (unsigned char)n;
+    memcpy(p + 2, c->base + r->data, front);
+    memcpy(p + 2 + front, name.b, name.n);
+    a->data_n += 2 + n;
+    a->records++;
+    return 0;
+}
+
 /* What the records say about `name`: addresses are added; an alias replaces *name. 1: an alias, 0: the chain ends here,
  * -1. */
 static int chain_step(const struct cursor *c, const struct record *v, size_t n, uint16_t type, struct wire_name *name,
@@ -211,7 +260,8 @@ static int chain_step(const struct cursor *c, const struct record *v, size_t n, 
         if (!name_at(c, v[i].owner, 0, &owner) || !name_eq(&owner, name))
             continue;
         if (v[i].type == type) {
-            if (add_address(a, c, &v[i], err) < 0)
+            bool address = type == WIRE_A || type == WIRE_AAAA;
+            if ((address ? add_address(a, c, &v[i], err) : add_record(a, c, &v[i], err)) < 0)
                 return -1;
         } else if (v[i].type == WIRE_CNAME) {
             if (!name_at(c, v[i].data, v[i].data + v[i].n, &target))
@@ -226,7 +276,7 @@ static int chain_step(const struct cursor *c, const struct record *v, size_t n, 
         if (v[i].ttl_s < a->ttl_s)
             a->ttl_s = v[i].ttl_s;
     }
-    if (alias && a->n > 0)
+    if (alias && a->n + a->records > 0)
         return err_set(err, "an alias and addresses for one name");
     if (alias)
         *name = next;
@@ -256,6 +306,7 @@ int wire_answer_parse(const struct wire_query *q, struct str packet, struct wire
     struct cursor c = { (const unsigned char *)packet.p, packet.n, q->n, false };
     struct record records[WIRE_RECORDS_MAX];
     memset(ret, 0, offsetof(struct wire_answer, ips));
+    ret->records = ret->data_n = 0;
     if (packet.n < q->n || packet.n > WIRE_MESSAGE_MAX)
         return err_set(err, "a message of %zu bytes", packet.n);
     ret->rcode = c.base[3] & 15;
@@ -284,9 +335,9 @@ int wire_answer_parse(const struct wire_query *q, struct str packet, struct wire
         ret->aliases++;
         name_print(&name, ret->alias);
     }
-    if (ret->n > 0 && ret->rcode == WIRE_NXDOMAIN)
-        return err_set(err, "addresses for a name that does not exist");
-    if (ret->n == 0) {
+    if (ret->n + ret->records > 0 && ret->rcode == WIRE_NXDOMAIN)
+        return err_set(err, "records for a name that does not exist");
+    if (ret->n + ret->records == 0) {
         ret->ttl_s = 0;
         read_negative(&c, authorities, ret);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * wire: the DNS message format (RFC 1035 section 4), as far as a look-up of ours needs it: one question for A or AAAA
- * of class IN, written with random letter case (draft-vixie-dnsext-dns0x20), and what of an answer we are willing to
- * believe. Pure: bytes in, value out. No EDNS: an address answer of over 512 bytes comes over TCP, so no answer is ever
+ * wire: the DNS message format (RFC 1035 section 4), as far as a look-up of ours needs it: one question of class IN,
+ * written with random letter case (draft-vixie-dnsext-dns0x20), and what of an answer we are willing to believe. Pure:
+ * bytes in, value out. No EDNS: an address answer of over 512 bytes comes over TCP, so no answer is ever
  * fragmented (fragments are how answers are forged), and nothing of ours (client subnet, cookies) rides along.
  *
  * Believed: the answer section only, and in it only the chain that starts at the question's name (RFC 2181 5.4.1:
@@ -19,6 +19,7 @@ enum {
     WIRE_MESSAGE_MAX = 65535,
     WIRE_ADDRESSES_MAX = 256, /* more in one answer: refused, for an address we do not keep is one we do not vet */
     WIRE_RECORDS_MAX = 512,
+    WIRE_DATA_MAX = 8192, /* of records other than addresses in one answer */
     WIRE_CHAIN_MAX = 8,
 };
 enum wire_type { WIRE_A = 1, WIRE_CNAME = 5, WIRE_SOA = 6, WIRE_AAAA = 28 };
@@ -54,6 +55,9 @@ struct wire_answer {
     char alias[256];  /* the last of them, printable; "" none */
     size_t n;
     struct ip ips[WIRE_ADDRESSES_MAX]; /* each once, in the order they came */
+    size_t records; /* of a type that is no address: u16 length and data each, names in it written out in lower case */
+    size_t data_n;
+    unsigned char data[WIRE_DATA_MAX];
 };
 /* For a packet that wire_echoes. 0; -1: malformed, a chain that is too long or loops, a name with two meanings, too
  * many addresses. */

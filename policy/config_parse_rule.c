@@ -70,10 +70,8 @@ bool read_action(struct config_reader *r, const struct ynode *v, void *out)
 static bool read_dns_type(struct config_reader *r, const struct ynode *v, void *out)
 {
     uint16_t type = 0;
-    if (!is_scalar(v) || !dns_type_parse(v->text, &type))
-        return config_expected(r, v, "A or AAAA");
-    if (type != DNS_TYPE_A && type != DNS_TYPE_AAAA)
-        return config_expected(r, v, "A or AAAA, because other record types are not in this build");
+    if (!is_scalar(v) || !dns_type_parse(v->text, &type) || !dns_type_listable(type))
+        return config_expected(r, v, "%s", dns_type_listables);
     memcpy(out, &type, sizeof type);
     return true;
 }
@@ -82,7 +80,7 @@ bool read_dns_types(struct config_reader *r, const struct ynode *v, void *out)
 {
     if (v->kind == YNODE_LIST && !v->n)
         return config_expected(r, v, "at least one record type");
-    return config_read_list(r, v, out, sizeof(uint16_t), 2, read_dns_type);
+    return config_read_list(r, v, out, sizeof(uint16_t), 16, read_dns_type);
 }
 
 bool read_rule_tls(struct config_reader *r, const struct ynode *v, void *out)

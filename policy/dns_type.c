@@ -38,3 +38,15 @@ bool dns_type_parse(struct str text, uint16_t *ret)
     *ret = (uint16_t)number;
     return true;
 }
+
+const char dns_type_listables[] = "A, AAAA, CAA, MX, NS, PTR, SRV, SSHFP, TLSA or TXT";
+
+bool dns_type_listable(uint16_t type)
+{
+    static const uint16_t types[] = { DNS_TYPE_A,   DNS_TYPE_AAAA, DNS_TYPE_CAA,   DNS_TYPE_MX,   DNS_TYPE_NS,
+                                      DNS_TYPE_PTR, DNS_TYPE_SRV,  DNS_TYPE_SSHFP, DNS_TYPE_TLSA, DNS_TYPE_TXT };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i] == type)
+            return true;
+    return false;
+}

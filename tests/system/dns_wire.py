@@ -9,7 +9,7 @@ import struct
 import threading
 
 TYPES = {"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "NULL": 10, "PTR": 12, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "OPT": 41, "SVCB": 64,
-         "HTTPS": 65, "IXFR": 251, "AXFR": 252, "ANY": 255, "PRIVATE": 65399}
+         "HTTPS": 65, "IXFR": 251, "AXFR": 252, "ANY": 255, "CAA": 257, "PRIVATE": 65399}
 CODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 Record = collections.namedtuple("Record", "owner type ttl data")
 

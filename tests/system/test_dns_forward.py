@@ -7,11 +7,12 @@ import socket
 import struct
 import time
 
-from dns_wire import Answer, Client, Upstream, address, alias, query, read_name, read_tcp, send_tcp, soa
+from dns_wire import Answer, Client, Record, Upstream, address, alias, name, query, read_name, read_tcp, send_tcp, soa
 from lab import main, wait_for
 from test_dns import EACH_EVENT, dns_event, make, reload
 
 RULES = """  - {name: up, hosts: ["*.up.test", "*.ask-up.test"], action: allow}
+  - {name: typed, hosts: ["*.typed.test"], dns_types: [A, TXT, MX, SRV], action: allow}
   - {name: narrow-type, hosts: ["*.v4.test"], dns_types: [A], action: allow}
   - {name: open-private, hosts: [private.exempt.test], allow_addresses: [10.0.0.0/8], action: allow}"""
 FORWARD = "  answer: forward"
@@ -33,6 +34,17 @@ ZONE = {
     ("long.up.test", 1): (0, [address("long.up.test", "127.0.0.56", 2**31 - 1)], []),
     ("broken.up.test", 1): (2, [], []),
     ("www.v4.test", 1): (0, [address("www.v4.test", "127.0.0.57")], []),
+    ("www.typed.test", 1): (0, [address("www.typed.test", "127.0.0.60")], []),
+    ("www.typed.test", 16): (0, [Record("www.typed.test", 16, 77, b"\5hello\0\3abc"), Record("www.typed.test", 16, 99, b"\1X")], []),
+    ("www.typed.test", 15): (0, [Record("www.typed.test", 15, 60, b"\0\x0a\xc0\x0c"), Record("www.typed.test", 15, 60, b"\0\x14" + name("Mail.Other.Test"))], []),
+    ("www.typed.test", 33): (0, [Record("www.typed.test", 33, 60, b"\0\1\0\2\x14\x3a" + name("a.b.test"))], []),
+    ("alias.typed.test", 16): (0, [alias("alias.typed.test", "t.other.test"), Record("t.other.test", 16, 60, b"\2ok")], []),
+    ("big.typed.test", 16): (0, [Record("big.typed.test", 16, 60, bytes([200]) + bytes([65 + i]) * 200) for i in range(20)], []),
+    ("huge.typed.test", 16): (0, [Record("huge.typed.test", 16, 60, bytes([250]) + bytes([65 + i]) * 250) for i in range(40)], []),
+    ("bad.typed.test", 16): (0, [Record("bad.typed.test", 16, 60, b"\5hell")], []),
+    ("empty.typed.test", 16): (0, [Record("empty.typed.test", 16, 60, b"")], []),
+    ("lies.typed.test", 15): (0, [Record("lies.typed.test", 15, 60, b"\0\x0a\xff\xff")], []),
+    ("cut.typed.test", 33): (0, [Record("cut.typed.test", 33, 60, b"\0\1\0\2")], []),
     ("api.test", 1): (0, [address("api.test", "127.0.0.99")], []),
 }
 
@@ -166,6 +178,49 @@ def test_fixed_hosts(lab):
     assert a.code == "NOERROR" and not a.answers and a.authority, a
     assert lab.dns.ask("evil.test").code == "REFUSED"
     assert not asked(lab, "api.test") and not asked(lab, "evil.test")
+
+
+def test_other_types(lab):
+    """What a rule lists is asked of upstream and given as it came, names in it written out; nothing else of it leaves."""
+    a = lab.dns.ask("WWW.typed.test", "TXT")
+    assert [(r.owner, r.type, r.data) for r in a.answers] == [("WWW.typed.test", 16, b"\5hello\0\3abc"), ("WWW.typed.test", 16, b"\1X")], a
+    assert all(r.ttl == 77 for r in a.answers), a
+    a = lab.dns.ask("www.typed.test", "MX")
+    assert [r.data for r in a.answers] == [b"\0\x0a" + name("www.typed.test"), b"\0\x14" + name("mail.other.test")], a
+    a = lab.dns.ask("www.typed.test", "SRV")
+    assert [r.data for r in a.answers] == [b"\0\1\0\2\x14\x3a" + name("a.b.test")], a
+    a = lab.dns.ask("alias.typed.test", "TXT")
+    assert [(r.owner, r.type, r.data) for r in a.answers] == [("alias.typed.test", 16, b"\2ok")], a
+    assert lab.dns.ask("www.typed.test").addresses == ["127.0.0.60"]
+    e = dns_event(lab, "www.typed.test", client="127.0.0.1", qtype="TXT")
+    assert (e["verdict"], e["rule"], e["rcode"], e["answers"]) == ("allow", "typed", "NOERROR", []), e
+    for qtype in ("AAAA", "HTTPS", "NS", "CAA", "NULL", "ANY"):  # not listed
+        a = lab.dns.ask("www.typed.test", qtype)
+        assert a.code == "NOERROR" and not a.answers and a.authority, (qtype, a)
+    assert {q[1] for q in asked(lab, "www.typed.test")} == {1, 15, 16, 33}
+
+
+def test_other_types_negative_and_bad(lab):
+    a = lab.dns.ask("none.typed.test", "TXT")
+    assert a.code == "NXDOMAIN" and a.authority, a
+    a = lab.dns.ask("big.typed.test", "MX")
+    assert a.code == "NXDOMAIN" or (a.code == "NOERROR" and a.authority), a
+    for qname, qtype in (("bad.typed.test", "TXT"), ("empty.typed.test", "TXT"), ("lies.typed.test", "MX"), ("cut.typed.test", "SRV"), ("huge.typed.test", "TXT")):
+        a = lab.dns.ask(qname, qtype)
+        assert a.code == "SERVFAIL" and not a.answers, (qname, a)
+    a = lab.dns.ask("big.typed.test", "TXT", edns=4096)
+    assert a.cut and len(a.raw) <= 1232 and all(len(r.data) == 201 for r in a.answers), a
+    a = lab.dns.ask("big.typed.test", "TXT", tcp=True)
+    assert not a.cut and len(a.answers) == 20, a
+
+
+def test_other_types_for_many(lab):
+    with contextlib.closing(lab.dns.udp()) as s:
+        for i in range(50):
+            s.send(query("silent-txt.typed.test", "TXT", ident=i))
+        got = [Answer(s.recv(4096)) for _ in range(50)]
+    assert {a.ident for a in got} == set(range(50)) and {a.code for a in got} == {"SERVFAIL"}
+    assert len(asked(lab, "silent-txt.typed.test")) <= 4, len(asked(lab, "silent-txt.typed.test"))
 
 
 # ---------------------------------------------------------------- forgers

@@ -17,7 +17,7 @@ static const int64_t noon = 1767268800000000; /* 2026-01-01T12:00:00Z */
 static const char yaml[] =
     "version: 1\n"
     "resolver:\n"
-    "  hosts: {fixed.internal: [10.0.0.1], unreached.test: [10.0.0.1]}\n"
+    "  hosts: {fixed.internal: [10.0.0.1], unreached.test: [10.0.0.1], fixed-txt.test: [10.0.0.1]}\n"
     "  %s\n"
     "agents:\n"
     "  - {name: coder, identify: [{source: 10.77.0.2/32}]}\n"
@@ -28,6 +28,7 @@ static const char yaml[] =
     "  - {name: ssh, hosts: [ssh.test], ports: [22], tls: none, action: tunnel}\n"
     "  - {name: ask, hosts: [ask.test], action: ask}\n"
     "  - {name: v4, hosts: [v4.test], dns_types: [A], action: allow}\n"
+    "  - {name: txt, hosts: [txt.test, fixed-txt.test], dns_types: [A, TXT], action: allow}\n"
     "  - {name: gone, hosts: [gone.test], action: allow, expires: 2026-01-01T12:00:00Z}\n"
     "  - {name: all, agents: [wide], hosts: [\"*\"], action: allow}\n"
     "%s";
@@ -136,6 +137,17 @@ static void test_ask_forward(void **state)
     assert_int_equal(rule(s, "coder", "ask.test", DNS_TYPE_A).fate, NAME_REFUSED);
     assert_int_equal(rule(s, "coder", "ask.test", DNS_TYPE_A).code, END_APPROVAL_REQUIRED);
     assert_int_equal(rule(s, "coder", "api.test", DNS_TYPE_A).fate, NAME_ADDRESS);
+    /* what a rule lists, and no more; nothing but addresses of a name in hosts */
+    assert_int_equal(rule(s, "coder", "txt.test", DNS_TYPE_TXT).fate, NAME_RECORDS);
+    assert_int_equal(rule(s, "coder", "txt.test", DNS_TYPE_A).fate, NAME_ADDRESS);
+    assert_int_equal(rule(s, "coder", "txt.test", DNS_TYPE_AAAA).fate, NAME_NO_DATA);
+    assert_int_equal(rule(s, "coder", "txt.test", DNS_TYPE_MX).fate, NAME_NO_DATA);
+    assert_int_equal(rule(s, "coder", "fixed-txt.test", DNS_TYPE_TXT).fate, NAME_NO_DATA);
+    assert_int_equal(rule(s, "coder", "fixed-txt.test", DNS_TYPE_A).fate, NAME_ADDRESS);
+    assert_int_equal(rule(s, "coder", "api.test", DNS_TYPE_TXT).fate, NAME_NO_DATA);
+    snapshot_unref(&s);
+    s = make("answer: synthetic", ""); /* nothing leaves, whatever a rule lists */
+    assert_int_equal(rule(s, "coder", "txt.test", DNS_TYPE_TXT).fate, NAME_NO_DATA);
     snapshot_unref(&s);
 }
 

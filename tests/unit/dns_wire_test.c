@@ -2,6 +2,7 @@
 #include "dns/wire.h"
 
 #include "dns_server.h"
+#include "policy/dns_type.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -194,11 +195,62 @@ static void test_compression(void **state)
     }
 }
 
+/* Records that are no addresses: the data as it came, names in it written out; what does not fit its type is no answer. */
+static void test_records(void **state)
+{
+    (void)state;
+    static const struct {
+        uint16_t type;
+        struct str data; /* of one record for www.a.test, whose name is at 12 */
+        struct str want; /* p NULL: malformed */
+    } rows[] = {
+        { DNS_TYPE_TXT, STR("\5hello\0"), STR("\5hello\0") },
+        { DNS_TYPE_TXT, STR("\6hello"), STR_NONE },
+        { DNS_TYPE_TXT, STR(""), STR_NONE },
+        { DNS_TYPE_MX, STR("\0\x0a\xc0\x10"), STR("\0\x0a\1a\4test\0") },
+        { DNS_TYPE_MX, STR("\0\x0a\4MAIL\xc0\x10"), STR("\0\x0a\4mail\1a\4test\0") },
+        { DNS_TYPE_MX, STR("\0\x0a\xc0\x10\0"), STR_NONE },
+        { DNS_TYPE_MX, STR("\0\x0a"), STR_NONE },
+        { DNS_TYPE_MX, STR("\0"), STR_NONE },
+        { DNS_TYPE_MX, STR("\0\x0a\xc0\xff"), STR_NONE },
+        { DNS_TYPE_SRV, STR("\0\1\0\2\0\3\1b\0"), STR("\0\1\0\2\0\3\1b\0") },
+        { DNS_TYPE_SRV, STR("\0\1\0\2\1b"), STR_NONE },
+        { DNS_TYPE_NS, STR("\2ns\xc0\x10"), STR("\2ns\1a\4test\0") },
+        { DNS_TYPE_PTR, STR("\1b"), STR_NONE },
+        { DNS_TYPE_CAA, STR("\0\5issue\xc0\x0c"), STR("\0\5issue\xc0\x0c") }, /* no name: nothing to write out */
+    };
+    static struct wire_answer a;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct wire_query q;
+        assert_int_equal(wire_query_make(&q, STR("www.a.test"), rows[i].type, plain), 0);
+        memcpy(packet, q.bytes, q.n);
+        packet[2] = 0x81;
+        packet[7] = 1;
+        size_t n = q.n;
+        const unsigned char head[] = { 0xc0, 12, (unsigned char)(rows[i].type >> 8), (unsigned char)rows[i].type, 0, 1, 0, 0, 0,
+                                       60,   0,  (unsigned char)rows[i].data.n };
+        memcpy(packet + n, head, sizeof head);
+        memcpy(packet + n + sizeof head, rows[i].data.p, rows[i].data.n);
+        n += sizeof head + rows[i].data.n;
+        int r = wire_answer_parse(&q, str_of(packet, n), &a, NULL);
+        if (r != (rows[i].want.p ? 0 : -1))
+            fail_msg("row %zu: %d", i, r);
+        if (r < 0)
+            continue;
+        assert_int_equal(a.records, 1);
+        assert_int_equal(a.n, 0);
+        assert_int_equal(a.ttl_s, 60);
+        assert_int_equal(a.data_n, 2 + rows[i].want.n);
+        assert_int_equal(a.data[0] << 8 | a.data[1], rows[i].want.n);
+        assert_memory_equal(a.data + 2, rows[i].want.p, rows[i].want.n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_query),          cmocka_unit_test(test_echo),        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_many_addresses), cmocka_unit_test(test_compression),
+        cmocka_unit_test(test_many_addresses), cmocka_unit_test(test_records),     cmocka_unit_test(test_compression),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
