@@ -5,7 +5,7 @@
  */
 #include "dns/dns_log.h"
 
-#include "dns/special_name.h"
+#include "dns/zone.h"
 
 #include <stdlib.h>
 
@@ -138,13 +138,15 @@ void dns_log_free(struct dns_log **dp)
     free(d);
 }
 
-static struct str zone_of(struct dns_log *d, struct str name)
+static struct str zone_kept(struct dns_log *d, struct str name)
 {
     uint64_t hash = str_hash(name);
     size_t slot = hash % ZONES;
     if (d->zones[slot].name != hash || d->zones[slot].at > name.n) {
+        struct zone z;
+        zone_of(name, &z);
         d->zones[slot].name = hash;
-        d->zones[slot].at = name.n - special_name_zone(name).n;
+        d->zones[slot].at = name.n - z.zone.n;
     }
     return str_from(name, d->zones[slot].at);
 }
@@ -198,7 +200,7 @@ int dns_log_write(struct dns_log *d, const struct dns_record *r)
 {
     if (!d->sink)
         return -1;
-    struct counter *c = counter_for(d, key_of(r->agent, zone_of(d, r->qname), r->verdict));
+    struct counter *c = counter_for(d, key_of(r->agent, zone_kept(d, r->qname), r->verdict));
     if (!c)
         return -1;
     bool write = c->written < d->per_second;

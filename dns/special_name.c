@@ -84,14 +84,3 @@ bool special_name_written(const struct rule *rule, const struct host *host)
             return true;
     return false;
 }
-
-struct str special_name_zone(struct str name)
-{
-    char text[HOST_MAX + 1];
-    if (name.n > HOST_MAX || !psl_builtin())
-        return name;
-    memcpy(text, name.p, name.n);
-    text[name.n] = '\0';
-    const char *zone = psl_registrable_domain(psl_builtin(), text);
-    return zone ? str_from(name, (size_t)(zone - text)) : name;
-}

@@ -18,7 +18,5 @@ enum special_kind special_name(struct str name, const char **ret_why);
 bool special_name_absent(struct str name);
 /* Does the rule name this host itself, exactly or by a suffix (and not by "*")? NULL: no. */
 bool special_name_written(const struct rule *rule, const struct host *host);
-/* The registrable domain of a name (public suffix list), or the name: a part of `name`. */
-struct str special_name_zone(struct str name);
 
 #endif

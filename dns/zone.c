@@ -30,13 +30,21 @@ static size_t label_before(const char *text, size_t at)
     return i;
 }
 
-/* Where the registrable domain by the ICANN section begins. */
-static size_t icann_start(const char *text, size_t n)
+static bool is_icann(const char *text)
 {
+    return psl_is_public_suffix2(psl_builtin(), text, PSL_TYPE_ICANN) != 0;
+}
+
+/* Where the registrable domain by the ICANN section begins; `registrable` is that of both sections, or NULL. */
+static size_t icann_start(const char *text, size_t n, const char *registrable)
+{
+    const char *dot = registrable ? strchr(registrable, '.') : NULL;
+    if (dot && is_icann(dot + 1))
+        return (size_t)(registrable - text);
     size_t at = label_before(text, n);
     while (at > 0) {
         size_t next = label_before(text, at);
-        if (!psl_is_public_suffix2(psl_builtin(), text + next, PSL_TYPE_ICANN))
+        if (!is_icann(text + next))
             return next;
         at = next;
     }
@@ -53,7 +61,7 @@ void zone_of(struct str name, struct zone *ret)
     memcpy(text, last.p, last.n);
     text[last.n] = '\0';
     const char *registrable = psl_registrable_domain(psl_builtin(), text);
-    struct str above = str_from(last, icann_start(text, last.n)), tenant = shared_suffix_tenant(name);
+    struct str above = str_from(last, icann_start(text, last.n, registrable)), tenant = shared_suffix_tenant(name);
     /* Without one the name is a suffix itself: what is not below a private one belongs to who lets it. */
     struct str zone = registrable ? str_from(last, (size_t)(registrable - text)) : above;
     if (tenant.n > zone.n)

@@ -56,7 +56,7 @@ struct str shared_suffix_tenant(struct str name)
     struct str found = STR_NONE;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
         struct str rest = name, shared = str_c(suffixes[i]), want, label = STR_NONE;
-        bool below = true;
+        bool below = str_ends(name, str_c(strrchr(suffixes[i], '*') ? strrchr(suffixes[i], '*') + 1 : suffixes[i]));
         while (below && shared.n) {
             want = last_label(&shared);
             label = last_label(&rest);

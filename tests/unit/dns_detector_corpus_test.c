@@ -335,11 +335,42 @@ static void test_tunnels(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* A made-up key that ordinary commands carry out: every question whose first label (behind a number) is sixteen encoded
+ * characters or more is found; the words of a sentence and a name with hyphens are not. */
+static void test_commands(void **state)
+{
+    (void)state;
+    char line[4096];
+    struct str row, label;
+    struct detector *d = fresh(DETECTOR_BLOCK);
+    FILE *f = corpus("tunnel-agentstyle-commands.tsv");
+    unsigned n = 0, encoded = 0, missed = 0;
+    while (next_line(f, line, sizeof line, &row)) {
+        struct str name = folded(line, column(row, 2)), rest = name;
+        struct detector_finding found;
+        struct detector_ask ask = { .agent = STR("a"), .name = name, .qtype = 1, .written = true };
+        detector_judge(d, &ask, n++, &found);
+        assert_false(found.allow);
+        if (found.rule == DETECTOR_SPECIAL || !str_split(&rest, '.', &label) ||
+            (label.n == 1 && !str_split(&rest, '.', &label)))
+            continue;
+        bool is_encoded = label.n >= 16 && str_find_char(label, '-') < 0;
+        encoded += is_encoded;
+        missed += is_encoded && found.severity < DETECTOR_FLAGGED;
+    }
+    fclose(f);
+    detector_free(&d);
+    print_message("commands: %u questions, %u encoded, %u of them missed\n", n, encoded, missed);
+    assert_true(encoded >= 10);
+    assert_int_equal(missed, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generator), cmocka_unit_test(test_hosts),      cmocka_unit_test(test_one_session),
         cmocka_unit_test(test_sessions),  cmocka_unit_test(test_lookalikes), cmocka_unit_test(test_tunnels),
+        cmocka_unit_test(test_commands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dns/special_name.h"
 
+#include "dns/zone.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,7 +40,9 @@ static void test_names(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const char *why = NULL;
-        struct str zone = special_name_zone(str_c(table[i].name));
+        struct zone z;
+        zone_of(str_c(table[i].name), &z);
+        struct str zone = z.zone;
         enum special_kind kind = special_name(str_c(table[i].name), &why);
         if (kind != table[i].kind || !str_eq(zone, str_c(table[i].zone)) || (kind != SPECIAL_NO) != (why != NULL))
             fail_msg("%s: kind %d, zone %.*s", table[i].name, kind, STR_ARG(zone));
