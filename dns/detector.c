@@ -140,7 +140,7 @@ static bool by_score(struct detector *d, struct detector_finding *f)
 
 static unsigned event_cost(const struct detector_ask *a)
 {
-    static const uint16_t types[] = { 1, 2, 5, 6, 12, 15, 16, 28, 33, 35, 43, 52, 64, 65, 257 };
+    static const uint16_t types[] = { 1, 2, 5, 6, 12, 15, 16, 28, 33, 35, 44, 52, 64, 65, 257 };
     if (a->event == DETECTOR_DIAL)
         return a->approval == DETECTOR_WILDCARD ? EACH_DIAL : EACH;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

@@ -50,7 +50,8 @@ enum detector_event { DETECTOR_QUESTION = 0 /* goes upstream */, DETECTOR_SYNTHE
 
 struct detector_ask {
     struct str agent;
-    struct str name; /* as policy saw it: lower case, no dot at the end; of a question that cannot be that, its bytes */
+    struct str name; /* as policy saw it: lower case, no dot at the end, no address (nobody is asked for one); of a
+                        question that cannot be that, its bytes */
     uint16_t qtype;  /* of a question or an answer */
     enum detector_approval approval;
     enum detector_event event;

@@ -137,6 +137,27 @@ static void test_dials(void **state)
     detector_free(&d);
 }
 
+/* What a question may ask for is a choice as well: fifteen types are cheap, among them all that a rule may list. */
+static void test_types(void **state)
+{
+    (void)state;
+    static const struct {
+        uint16_t type;
+        unsigned more;
+    } table[] = { { 1, 0 },  { 28, 0 }, { 2, 0 },  { 12, 0 },  { 15, 0 },  { 16, 0 },   { 33, 0 },
+                  { 44, 0 }, { 52, 0 }, { 65, 0 }, { 257, 0 }, { 10, 16 }, { 255, 16 }, { 65399, 16 } };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct detector *d = usual();
+        struct detector_finding f, a = judge(d, PLAIN, DETECTOR_WILDCARD, false, DETECTOR_QUESTION);
+        struct detector_ask ask = a.ask;
+        ask.agent = STR("another");
+        ask.qtype = table[i].type;
+        detector_judge(d, &ask, 1, &f);
+        assert_int_equal(f.account.cost, a.account.cost + table[i].more * COST_BIT);
+        detector_free(&d);
+    }
+}
+
 static void test_special(void **state)
 {
     (void)state;
@@ -257,8 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),   cmocka_unit_test(test_budget_half_and_spent),
         cmocka_unit_test(test_dials),   cmocka_unit_test(test_special),
-        cmocka_unit_test(test_tenants), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_types),   cmocka_unit_test(test_tenants),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
