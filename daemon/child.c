@@ -163,6 +163,7 @@ static void on_restart(struct timer *t)
         }
         listeners_commit(&s->listeners);
         s->listeners_paused = false;
+        wiring_send_listeners(s->resolver);
     }
     child_start(c);
 }
@@ -327,6 +328,7 @@ static void all_workers_down(struct supervisor *s)
     if (s->listeners_paused)
         return;
     s->listeners_paused = true;
+    wiring_drop_listeners(s->resolver);
     listeners_close(&s->listeners);
     log_error("every worker is in a crash loop: the listeners are closed");
     event_lifecycle(s, "listeners_closed", "supervisor", "every worker is in a crash loop");

@@ -194,6 +194,8 @@ void run_login_drop(struct supervisor *s, uint64_t id);
 int wiring_start(struct child *c, struct err *err);
 /* The listeners that this role serves; one, if it does. */
 void wiring_send_listeners(struct child *c);
+/* It serves none of them any more: while they are closed (every worker is down), and to be bound again, nobody may have them. */
+void wiring_drop_listeners(struct child *c);
 void wiring_send_listener(const struct listener *l, struct child *c);
 void wiring_send_own(struct supervisor *s);
 void wiring_send_tickets(struct supervisor *s, struct child *worker);

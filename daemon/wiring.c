@@ -138,6 +138,14 @@ void wiring_send_listeners(struct child *c)
             wiring_send_listener(&ls->v[i], c);
 }
 
+void wiring_drop_listeners(struct child *c)
+{
+    const struct listeners *ls = &c->sup->listeners;
+    for (size_t i = 0; i < ls->n; i++)
+        if ((ls->v[i].udp_fd >= 0) == (c->kind == ROLE_KIND_RESOLVER))
+            child_send(c, &(struct role_msg) { .type = ROLE_LISTENER_DROP, .text = str_c(ls->v[i].text) });
+}
+
 /* A new channel between a worker and one of its peers. Each end is told of the other; ours are closed. */
 static void pair(struct child *worker, struct child *peer)
 {

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from dns_wire import Answer, Client, Upstream, query, read_tcp, send_tcp
-from faults import pid_of
+from faults import FULL, pid_of, roles, works
 from lab import EXE, Lab, Skip, free_port, kill, main, wait_for
 
 RULES = """  - {name: here, hosts: [here.internal, "*.corp.lan"], action: allow}
@@ -382,6 +382,27 @@ def answers(lab):
         return Client(lab.dns_port, timeout=0.5).ask("api.test").addresses == ["10.77.0.1"]
     except OSError:
         return False
+
+
+def test_workers_crash_loop():
+    """When every worker is in a crash loop all listeners are closed, and opened again with the workers: also those that another role serves."""
+    if not FULL:
+        raise Skip("takes most of a minute: OUTGATE_TEST_FULL=1 runs it")
+    with make() as lab:
+        mark = lab.mark()
+        def ready():
+            row = roles(lab)[("worker", 0)]
+            return row["pid"] if row["state"] == "ready" else 0
+
+        for _ in range(5):  # deaths, as many as make a crash loop
+            wait_for(ready, "a worker", 20)
+            kill(ready(), 11)
+            wait_for(lambda: not ready(), "its end")
+        lab.event(lambda e: e.get("what") == "listeners_closed", types=("lifecycle",), after=mark)
+        wait_for(lambda: not answers(lab), "a DNS port that is closed")
+        wait_for(lambda: works(lab, swapped=False), "the workers", 45)
+        wait_for(lambda: answers(lab), "answers again")
+        assert lab.dns.ask("api.test", tcp=True).addresses == ["10.77.0.1"]
 
 
 def test_not_through_the_proxy():
