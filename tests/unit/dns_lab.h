@@ -98,8 +98,9 @@ static inline void lab_yaml(struct lab *lab, char out[8192], const char *top, co
     int n = snprintf(
         out, 8192,
         "version: 1\nstate_dir: state\n%s\n"
-        "resolver: {upstreams: [%s], hosts: {fixed.test: [127.0.0.2], bad-fixed.test: [127.0.0.2, 10.9.9.9]}}\n"
-        "agents:\n  - {name: coder, identify: [{source: 10.77.0.2/32}]}\n"
+        "resolver: {upstreams: [%s], synthetic: {v4: 10.77.0.1}, hosts: {fixed.test: [127.0.0.2], bad-fixed.test: [127.0.0.2, "
+        "10.9.9.9]}}\n"
+        "agents:\n  - {name: coder, identify: [{source: 10.77.0.2/32}, {source: 127.0.0.1/32}]}\n"
         "  - {name: other, identify: [{source: 10.77.0.3/32}]}\n"
         "rules:\n%s",
         top, upstreams, rules);
