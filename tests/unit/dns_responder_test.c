@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The DNS port in the test's own loop: no answer without its record, and what waits when listeners, connections and the
+ * whole role go. */
+#include "dns_lab.h"
+
+#include "dns/query.h"
+#include "dns/wire.h"
+
+static const struct reply silent[] = { { NULL, 0, 0, REPLY_SILENT, "", NULL } };
+static const struct reply some[] = {
+    { "www.a.test", WIRE_A, 0, REPLY_WRONG_ID | REPLY_WRONG_CASE | REPLY_OTHER_NAME | REPLY_EMPTY, "@ A 127.0.0.9 60",
+      NULL },
+    { NULL, 0, 3, 0, "+@ SOA ns.test 60", NULL },
+};
+static const char rules[] =
+    "  - {name: a, hosts: [\"*.a.test\"], allow_addresses: [127.0.0.0/8], dns_types: [A, TXT], action: allow}\n";
+
+struct port {
+    struct lab lab;
+    uint16_t tcp_port, udp_port;
+    int udp; /* the client's, connected */
+};
+
+static void start(struct port *p, const char *answer, const struct reply *script, size_t rows, const char *top)
+{
+    struct err err;
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof sa;
+    lab_answer = answer;
+    lab_start_with(&p->lab, script, rows, NULL, 0, top, rules);
+    int udp = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(udp, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(getsockname(udp, (struct sockaddr *)&sa, &n), 0);
+    p->udp_port = ntohs(sa.sin_port);
+    int tcp = lab_listen(AF_INET, "127.0.0.1", 0, 8, &p->tcp_port);
+    assert_int_equal(resolver_add_listener(p->lab.resolver, STR("here"), tcp, udp, &err), 0);
+    p->udp = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(p->udp, (struct sockaddr *)&sa, sizeof sa), 0);
+}
+
+static void stop(struct port *p)
+{
+    close(p->udp);
+    lab_stop(&p->lab);
+}
+
+static int tcp_client(struct port *p)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                              .sin_port = htons(p->tcp_port) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    return fd;
+}
+
+static size_t question(unsigned char out[600], const char *name, uint16_t type)
+{
+    static const unsigned char chance[WIRE_CHANCE] = { 0x12, 0x34 };
+    struct wire_query q;
+    assert_int_equal(wire_query_make(&q, str_c(name), type, chance), 0);
+    out[0] = (unsigned char)(q.n >> 8);
+    out[1] = (unsigned char)q.n;
+    memcpy(out + 2, q.bytes, q.n);
+    return q.n;
+}
+
+static void send_udp(struct port *p, const char *name, uint16_t type)
+{
+    unsigned char out[600];
+    size_t n = question(out, name, type);
+    assert_int_equal(send(p->udp, out + 2, n, 0), n);
+}
+
+static void send_tcp(int fd, const char *name, uint16_t type)
+{
+    unsigned char out[600];
+    size_t n = question(out, name, type);
+    assert_int_equal(send(fd, out, n + 2, 0), n + 2);
+}
+
+/* The code of the next answer over UDP, and its number of records. */
+static unsigned answered(struct port *p, unsigned *ret_records)
+{
+    unsigned char in[2048];
+    ssize_t n = -1;
+    for (uint64_t until = clock_mono_ms() + 5000; n < 0 && clock_mono_ms() < until;) {
+        loop_run_once(p->lab.loop, 5);
+        n = recv(p->udp, in, sizeof in, 0);
+    }
+    assert_true(n >= QUERY_HEADER);
+    *ret_records = (unsigned)(in[6] << 8 | in[7]);
+    return in[3] & 15;
+}
+
+static void test_no_record_no_answer(void **state)
+{
+    (void)state;
+    static struct port p;
+    unsigned records, good = 0;
+    start(&p, "synthetic", silent, 1, "limits: {refusals_per_second: 100000}"); /* none is counted with others */
+    unsigned code;
+    do { /* nobody reads the ring: it is full at some time */
+        char name[32];
+        snprintf(name, sizeof name, "x%u.a.test", good);
+        send_udp(&p, name, WIRE_A);
+        code = answered(&p, &records);
+        assert_int_equal(records, code == WIRE_NOERROR);
+        good += code == WIRE_NOERROR;
+    } while (code == WIRE_NOERROR && good < 100000);
+    assert_int_equal(code, WIRE_SERVFAIL);
+    assert_true(good > 0);
+    unsigned told = 0;
+    for (struct lab_event e; (e = lab_event(&p.lab)).ok; told++)
+        assert_string_equal(e.verdict, "allow");
+    assert_true(told > 0 && told <= good);
+    send_udp(&p, "www.a.test", WIRE_A); /* the control: with room it is answered */
+    assert_int_equal(answered(&p, &records), WIRE_NOERROR);
+    assert_int_equal(records, 1);
+    stop(&p);
+}
+
+static void test_forged(void **state)
+{
+    (void)state;
+    static struct port p;
+    unsigned records;
+    start(&p, "forward", some, 2, "");
+    send_udp(&p, "www.a.test", WIRE_A);
+    assert_int_equal(answered(&p, &records), WIRE_NOERROR);
+    assert_int_equal(records, 1);
+    send_udp(&p, "none.a.test", WIRE_A);
+    assert_int_equal(answered(&p, &records), WIRE_NXDOMAIN);
+    size_t asked = p.lab.servers[0].asked;
+    send_udp(&p, "www.b.test", WIRE_A);
+    assert_int_equal(answered(&p, &records), WIRE_REFUSED);
+    assert_int_equal(p.lab.servers[0].asked, asked);
+    stop(&p);
+}
+
+/* Questions of every kind wait; then what they wait on goes, in one of four ways. */
+static void test_gone_while_waiting(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        static struct port p;
+        start(&p, "forward", silent, 1, "");
+        int fds[3];
+        for (size_t i = 0; i < 3; i++) {
+            fds[i] = tcp_client(&p);
+            send_tcp(fds[i], "www.a.test", WIRE_A);
+            send_tcp(fds[i], "www.a.test", 16);
+            send_tcp(fds[i], "www.a.test", 16); /* joins the one before */
+            send_udp(&p, "www.a.test", WIRE_A);
+            send_udp(&p, "www.a.test", 16);
+        }
+        assert_int_equal(send(fds[0], "\0\x20half", 6, 0), 6); /* and a question that is not whole */
+        for (uint64_t until = clock_mono_ms() + 5000; p.lab.servers[0].asked < 2 && clock_mono_ms() < until;)
+            loop_run_once(p.lab.loop, 5);
+        assert_int_equal(p.lab.servers[0].asked, 2); /* one for each type, whoever waits */
+        bool open = way != 1;
+        for (size_t i = 0; way == 1 && i < 3; i++)
+            close(fds[i]);
+        if (way == 2)
+            resolver_drop_listener(p.lab.resolver, STR("here"));
+        if (way == 3) {
+            struct policy *again = policy_ref(p.lab.policy);
+            resolver_set_policy(p.lab.resolver, again, STR_NONE);
+            policy_unref(&again);
+        }
+        lab_idle(&p.lab, 20);
+        for (size_t i = 0; open && i < 3; i++)
+            close(fds[i]);
+        stop(&p);
+        assert_int_equal(lab_fds(), p.lab.fds_before);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_record_no_answer),
+        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_gone_while_waiting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
