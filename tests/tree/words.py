@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand in no file: paths of somebody's machine, hosts of package registries; and what must stand in each source: its
+"""What may stand in no file: paths of somebody's machine, hosts of package registries, the marks of a merge; and what must stand in each source: its
 licence, in one of the first five lines. Certificates and the like have no licence line; test data in tests/corpus has nothing at all."""
 import re
 import sys
@@ -12,8 +12,9 @@ SOURCES = (".c", ".h", ".def", ".py", ".sh", ".cmake", "CMakeLists.txt", ".servi
 REGISTRIES = ["registry" + r"\.npmjs", "pypi" + r"\.org", "pythonhosted" + r"\.org", "crates" + r"\.io", "rubygems" + r"\.org", "proxy" + r"\.golang",
               "sum" + r"\.golang", "deb" + r"\.debian", "security" + r"\.debian", "repo1?" + r"\.maven", "yarnpkg" + r"\.com", "packagist" + r"\.org",
               "archive" + r"\.ubuntu", "registry-1" + r"\.docker", "auth" + r"\.docker"]
+MERGES = [r"^<{7} ", r"^>{7} "]
 PLACES = [r"(?<![\w.-])/" + w + r"/\w" for w in ("work", "workspace", "root", "Users")] + [r"\.\./" + "shared"]
-BANNED = re.compile("|".join(f"(?:{p})" for p in [*REGISTRIES, *PLACES]))
+BANNED = re.compile("|".join(f"(?:{p})" for p in [*REGISTRIES, *PLACES, *MERGES]))
 # A path that a test of paths is about, or that the absence of is what is told.
 ALLOWED = {}
 
@@ -33,6 +34,7 @@ def main():
     assert faults_of("x.py", "# SPDX-License-Identifier: Apache-2.0\nfetch('https://" + "pypi" + ".org/simple')\n")
     assert faults_of("x.c", "int x;\n") and not faults_of("x.c", "/* SPDX-License-Identifier: Apache-2.0 */\nint network;\n")
     assert faults_of("README.md", "see /" + "work/x\n") and not faults_of("README.md", "paper/work/x\n")
+    assert faults_of("README.md", "<" * 7 + " HEAD\n") and not faults_of("README.md", "a " + "<" * 7 + " b\n")
     names = [n for n in tree.files() if not n.startswith("tests/corpus/")]
     faults = [f for n in names for f in faults_of(n, tree.text(n))]
     return tree.end("words", faults, len(names))
