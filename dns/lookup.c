@@ -176,14 +176,14 @@ static int record(const struct side *side, const struct answer_set *s, const str
     const struct lookup *k = side->lookup;
     const struct ip *bad = NULL;
     const char *why = NULL;
-    char message[400] = "", text[46];
+    char message[WIRE_CHAIN_TEXT + 20] = "", text[46];
     enum end end = asker_vet(side->asker, k->owner->own, s->ips, s->n, &bad, &why);
     if (end != END_OK)
         snprintf(message, sizeof message, "rebind: %s is refused (%s)", ip_format(bad, text), why);
     else if (s->why)
         snprintf(message, sizeof message, "%s", s->why);
     else if (a && a->aliases > 0)
-        snprintf(message, sizeof message, "an alias of %s", a->alias);
+        snprintf(message, sizeof message, "an alias of %s", a->chain);
     struct dns_record r = {
         .agent = side->asker->agent->name,
         .conn_id = str_c(side->asker->conn_id),

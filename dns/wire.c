@@ -87,18 +87,24 @@ static bool name_eq(const struct wire_name *a, const struct wire_name *b)
     return a->n == b->n && memcmp(a->b, b->b, a->n) == 0;
 }
 
-/* For the event only: dots between labels, anything unusual as '?'. */
-static void name_print(const struct wire_name *name, char out[256])
+/* For the event only: dots between labels, anything unusual as '?'. Appended behind what is there, as far as it fits. */
+static void chain_print(const struct wire_name *name, char out[WIRE_CHAIN_TEXT])
 {
-    size_t o = 0;
-    for (size_t i = 0; i < name->n && name->b[i] != 0;) {
+    size_t o = strlen(out);
+    bool first = true;
+    if (o > 0 && o < WIRE_CHAIN_TEXT - 2) {
+        out[o++] = ',';
+        out[o++] = ' ';
+    }
+    for (size_t i = 0; i < name->n && name->b[i] != 0; first = false) {
         size_t label = name->b[i++];
-        if (o > 0 && o < 255)
+        if (!first && o < WIRE_CHAIN_TEXT - 1)
             out[o++] = '.';
-        for (; label > 0 && i < name->n && o < 255; label--, i++) {
+        for (; label > 0 && i < name->n && o < WIRE_CHAIN_TEXT - 1; label--, i++) {
             char ch = (char)name->b[i];
             out[o++] = ascii_alpha(ch) || ascii_digit(ch) || ch == '-' || ch == '_' ? ch : '?';
         }
+        i += label; /* what did not fit */
     }
     out[o] = '\0';
 }
@@ -333,7 +339,7 @@ int wire_answer_parse(const struct wire_query *q, struct str packet, struct wire
         if (ret->aliases == WIRE_CHAIN_MAX)
             return err_set(err, "more than %d aliases in a row", WIRE_CHAIN_MAX);
         ret->aliases++;
-        name_print(&name, ret->alias);
+        chain_print(&name, ret->chain);
     }
     if (ret->n + ret->records > 0 && ret->rcode == WIRE_NXDOMAIN)
         return err_set(err, "records for a name that does not exist");

@@ -21,6 +21,7 @@ enum {
     WIRE_RECORDS_MAX = 512,
     WIRE_DATA_MAX = 8192, /* of records other than addresses in one answer */
     WIRE_CHAIN_MAX = 8,
+    WIRE_CHAIN_TEXT = 600,
 };
 enum wire_type { WIRE_A = 1, WIRE_CNAME = 5, WIRE_SOA = 6, WIRE_AAAA = 28 };
 enum wire_rcode {
@@ -52,7 +53,7 @@ struct wire_answer {
     bool soa;         /* no addresses, and a SOA says so (else it may be a lame server) */
     uint32_t ttl_s;   /* the least on the way; of a negative answer min(SOA's TTL, its MINIMUM), 0 without SOA */
     unsigned aliases; /* CNAMEs followed */
-    char alias[256];  /* the last of them, printable; "" none */
+    char chain[WIRE_CHAIN_TEXT]; /* them in their order, printable, a comma between; cut to fit; "" none */
     size_t n;
     struct ip ips[WIRE_ADDRESSES_MAX]; /* each once, in the order they came */
     size_t records; /* of a type that is no address: u16 length and data each, names in it written out in lower case */

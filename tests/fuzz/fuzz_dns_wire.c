@@ -31,7 +31,7 @@ static void check(const struct wire_query *q, const unsigned char *packet, size_
         return;
     check_records(q, &a);
     bool positive = a.rcode == WIRE_NOERROR;
-    if (a.n > WIRE_ADDRESSES_MAX || (a.n + a.records > 0 && !positive) || a.aliases > WIRE_CHAIN_MAX || strlen(a.alias) > 255)
+    if (a.n > WIRE_ADDRESSES_MAX || (a.n + a.records > 0 && !positive) || a.aliases > WIRE_CHAIN_MAX || strlen(a.chain) >= WIRE_CHAIN_TEXT || (a.aliases == 0 && a.chain[0]))
         abort();
     if (a.n + a.records > 0 && a.soa)
         abort();

@@ -123,9 +123,11 @@ static void test_answers(void **state)
     }
     struct wire_answer a;
     assert_int_equal(parse("@ CNAME b-1.x_y.test 10; b-1.x_y.test A 192.0.2.1 60", 0, &a), 0);
-    assert_string_equal(a.alias, "b-1.x_y.test");
+    assert_string_equal(a.chain, "b-1.x_y.test");
+    assert_int_equal(parse("@ CNAME b.test 10; b.test CNAME c.d.test 10; c.d.test A 192.0.2.1 60", 0, &a), 0);
+    assert_string_equal(a.chain, "b.test, c.d.test");
     assert_int_equal(parse("@ CNAME \033[31m.test 10; \033[31m.test A 192.0.2.1 60", 0, &a), 0);
-    assert_string_equal(a.alias, "??31m.test");
+    assert_string_equal(a.chain, "??31m.test");
     assert_int_equal(parse("+a.test SOA ns.test 30", 3, &a), 0);
     assert_int_equal(a.rcode, WIRE_NXDOMAIN);
     assert_int_equal(a.ttl_s, 30);
