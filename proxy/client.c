@@ -17,7 +17,7 @@
 enum { READ_BYTES = 32 * 1024, /* at least, a read */
        READ_MOST = WORKER_BLOCK - 8,
        IN_MAX = 2 * 1024 * 1024, /* more than limits.pipelined_bytes can be, and a read */
-       OUT_MAX = 2 * 1024 * 1024, LINGER_MS = 2000, LINGER_READS = 16, READS_PER_ROUND = 4 };
+       OUT_MAX = 2 * 1024 * 1024, LINGER_READS = 16, READS_PER_ROUND = 4 };
 
 /* --- the end --- */
 
@@ -184,7 +184,7 @@ void client_set_deadline(struct client *c)
         if (stream_waiting(&c->stream)) /* the answer before is not all taken */
             wait_for(c, lim->write_timeout);
         else if (c->w->draining && !c->head_begun) /* e.g. a handshake that ended after the drain began */
-            wait_for(c, LINGER_MS);
+            wait_for(c, lim->drain_body_timeout);
         else
             wait_for(c, c->head_begun ? lim->head_timeout : c->agent_state && (c->made_exchange || c->tunnel) ? lim->keepalive_timeout : lim->first_byte_timeout);
         break;
@@ -201,7 +201,7 @@ void client_set_deadline(struct client *c)
         break;
     case CLIENT_DRAIN:
     case CLIENT_LINGER: /* the end of an answer is given as much time as its middle */
-        wait_for(c, stream_waiting(&c->stream) ? lim->write_timeout : LINGER_MS);
+        wait_for(c, stream_waiting(&c->stream) ? lim->write_timeout : lim->drain_body_timeout);
         break;
     case CLIENT_DEAD:
         break;

@@ -285,17 +285,17 @@ bool client_h1_head(struct client *c)
 
 static bool body_trailers(struct client *c, struct str section)
 {
-    struct h1_limits hl = { c->view->limits->trailer_bytes, 64, 1024 };
+    struct h1_limits hl = { c->view->limits->trailer_bytes, c->view->limits->trailer_fields, 1024 };
     struct h1_fault why = { 0 };
     size_t n = 0, bytes;
     if (h1_trailers_parse(section, &hl, c->w->fields, &n, &bytes, &why) != H1_DONE)
         return false;
-    struct field fields[64];
-    for (size_t i = 0; i < n && i < 64; i++)
+    struct field fields[H1_TRAILER_FIELDS_MAX] __attribute__((uninitialized)); /* 8 KiB, of which n are set */
+    for (size_t i = 0; i < n; i++)
         fields[i] = c->w->fields[i].f;
     c->body_done = true;
     if (c->x)
-        exchange_request_end(c->x, fields, n < 64 ? n : 64);
+        exchange_request_end(c->x, fields, n);
     return true;
 }
 

@@ -8,8 +8,6 @@
 
 enum {
     CONNECTION_WINDOW = 1024 * 1024,
-    LINGER_MS = 2000,
-    DRAIN_MS = 2000,
     STALL_LOOKS = 4, /* as often in a limits.write_timeout it is looked whether a stream stalls */
 };
 
@@ -138,8 +136,8 @@ static uint64_t look_ms(const struct client *c)
     for (const struct client_stream *s = c->h2->streams; s; s = s->next) {
         if (buf_size(&s->out) && write_ms < ms)
             ms = write_ms;
-        if (s->drains && DRAIN_MS < ms)
-            ms = DRAIN_MS;
+        if (s->drains && c->view->limits->drain_body_timeout < ms)
+            ms = c->view->limits->drain_body_timeout;
     }
     return ms;
 }
@@ -153,7 +151,7 @@ void client_h2_deadline(struct client *c, bool moved)
         h->due_ms[WAIT_WRITE] = 0;
     due(c, WAIT_WRITE, stream_waiting(&c->stream), lim->write_timeout);
     due(c, WAIT_HEAD, h->head_open, lim->head_timeout);
-    due(c, WAIT_IDLE, !h->nstreams, h->goodbye ? LINGER_MS : c->made_exchange ? lim->keepalive_timeout : lim->first_byte_timeout);
+    due(c, WAIT_IDLE, !h->nstreams, h->goodbye ? lim->drain_body_timeout : c->made_exchange ? lim->keepalive_timeout : lim->first_byte_timeout);
     uint64_t look = look_ms(c);
     due(c, WAIT_STALL, look != UINT64_MAX, look);
     for (size_t i = 0; i < WAITS; i++)
@@ -173,7 +171,7 @@ static void end_stalled(struct client *c)
     h->busy = true; /* streams stay where they are */
     for (struct client_stream *s = h->streams; s; s = s->next) {
         struct exchange *x = s->x;
-        if (!s->closed && s->drains && now - s->moved_ms >= DRAIN_MS) {
+        if (!s->closed && s->drains && now - s->moved_ms >= c->view->limits->drain_body_timeout) {
             h2_reset(s, NGHTTP2_NO_ERROR); /* the rest of its body is not wanted (RFC 9113 8.1) */
             continue;
         }

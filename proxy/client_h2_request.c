@@ -6,7 +6,6 @@
 
 #include <nghttp2/nghttp2.h>
 
-enum { TRAILERS_MAX = 64 };
 
 /* --- requests --- */
 
@@ -139,9 +138,9 @@ void h2_push_body(struct client_stream *s)
     if (!s->in_end || s->end_given || !exchange_takes_body(x)) /* what went on may still have to be looked at (a WebSocket's message) */
         return;
     s->end_given = true;
-    struct field fields[TRAILERS_MAX];
+    struct field fields[H1_TRAILER_FIELDS_MAX] __attribute__((uninitialized)); /* 8 KiB, of which k are set */
     size_t k = 0;
-    const char *why = h2_head_trailers(&s->head, fields, TRAILERS_MAX, &k);
+    const char *why = h2_head_trailers(&s->head, fields, x->view->limits->trailer_fields, &k);
     if (why) {
         h2_reset(s, NGHTTP2_PROTOCOL_ERROR);
         exchange_request_failed(x, END_BAD_REQUEST, why);

@@ -13,7 +13,8 @@
 
 enum { H2_STREAM_HIGH = 64 * 1024, /* of an answer, unsent, before its origin waits */
        H2_OUT_HIGH = 128 * 1024,   /* made at once, for one write */
-       H2_RESETS_KEPT = 64 };
+       H2_RESETS_KEPT = 128 };     /* a second header block of an older one (trailers on their way) costs the client its connection. More than the streams
+                                      that one connection has by default, all of which may be reset at once; a higher limits.h2_streams has that cost */
 
 /* What the connection waits for, each with the time when that has been too long; 0: it does not wait for it. */
 enum h2_wait { WAIT_IDLE, WAIT_HEAD, WAIT_WRITE, WAIT_STALL, WAITS };

@@ -5,7 +5,9 @@
 #include "proxy/origin.h"
 #include "proxy/pool.h"
 
-enum { LEADERS_SEEN = 64 }; /* looked at, newest first: a burst is short */
+/* Looked at, newest first, so that a burst of requests costs no square of itself. One key has one leader for each limits.h2_streams of its requests;
+ * where those of 64 other keys have begun since, a request only dials a connection of its own. */
+enum { LEADERS_SEEN = 64 };
 
 static uint64_t key_hash(const struct exchange *x)
 {

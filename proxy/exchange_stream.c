@@ -149,7 +149,7 @@ void exchange_request_end(struct exchange *x, const struct field *trailers, size
         exchange_ws_client_end(x);
         return;
     }
-    struct field pass[64] __attribute__((uninitialized)); /* 2 KiB, of which k are set */
+    struct field pass[H1_TRAILER_FIELDS_MAX] __attribute__((uninitialized)); /* 8 KiB, of which k are set */
     size_t k = 0;
     for (size_t i = 0; i < n && k < sizeof pass / sizeof *pass; i++)
         if (rewrite_trailer_passes(trailers[i].name))
@@ -517,7 +517,7 @@ void exchange_answer_end(struct exchange *x, const struct field *trailers, size_
         exchange_end(x, END_ORIGIN_PROTOCOL, "scrubbing made the answer shorter than it said");
         return;
     }
-    struct field pass[64] __attribute__((uninitialized)); /* 2 KiB, of which k are set */
+    struct field pass[H1_TRAILER_FIELDS_MAX] __attribute__((uninitialized)); /* 8 KiB, of which k are set */
     buf_reset(scratch);
     size_t k = x->step == STEP_STREAM ? pass_trailers(x, trailers, n, pass, sizeof pass / sizeof *pass, scratch) : 0;
     if (x->step != STEP_STREAM)

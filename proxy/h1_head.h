@@ -18,7 +18,7 @@
 #include "base/field.h"
 #include "base/str.h"
 
-enum { H1_FIELDS_MAX = 1024 };
+enum { H1_FIELDS_MAX = 1024, H1_TRAILER_FIELDS_MAX = 256 /* the most that limits.trailer_fields may be */ };
 
 enum h1_result { H1_MORE = 0, H1_DONE = 1, H1_BAD = -1, H1_TOO_LARGE = -2 };
 

@@ -9,6 +9,8 @@
 
 #include "policy/host.h"
 
+/* 24 KiB of a worker, for the hosts of ten minutes. What has lost its place costs one handshake that offers both, never a failure, so that nobody
+ * need set it. */
 enum { VERSIONS_PLACES = 1024, VERSIONS_MS = 600 * 1000 };
 
 enum version_known {
