@@ -93,6 +93,19 @@ int buf_put(struct buf *b, struct str s)
     return 0;
 }
 
+int buf_put_lower(struct buf *b, struct str s)
+{
+    if (!s.n)
+        return 0;
+    char *p = buf_reserve(b, s.n);
+    if (!p)
+        return -1;
+    for (size_t i = 0; i < s.n; i++)
+        p[i] = ascii_lower(s.p[i]);
+    buf_wrote(b, s.n);
+    return 0;
+}
+
 int buf_putc(struct buf *b, char c)
 {
     char *p = buf_reserve(b, 1);

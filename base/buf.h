@@ -55,6 +55,8 @@ void buf_consume(struct buf *b, size_t n);
 
 /* 0, or -1 with failed set and nothing written. */
 int buf_put(struct buf *b, struct str s);
+/* In ASCII lower case. */
+int buf_put_lower(struct buf *b, struct str s);
 int buf_putc(struct buf *b, char c);
 int buf_put_u64(struct buf *b, uint64_t v);
 int buf_putf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));

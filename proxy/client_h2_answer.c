@@ -3,19 +3,11 @@
  * What an exchange sends back, as frames: heads at once, bodies as their windows allow. */
 #include "proxy/client_h2_stream.h"
 
+#include "proxy/h2_field.h"
 #include "proxy/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static nghttp2_nv nv_of(struct str name, struct str value)
-{
-    return (nghttp2_nv) { .name = (uint8_t *)(uintptr_t)name.p,
-                          .value = (uint8_t *)(uintptr_t)value.p,
-                          .namelen = name.n,
-                          .valuelen = value.n,
-                          .flags = NGHTTP2_NV_FLAG_NONE };
-}
 
 static struct buf names = { .max = 1024 * 1024 }; /* one thread, used within one call, as is: */
 static nghttp2_nv nva[H1_FIELDS_MAX + 4];
@@ -31,9 +23,8 @@ static size_t put_fields(size_t k, const struct field *f, size_t n)
     if (!p)
         return 0;
     for (size_t i = 0; i < n && k < sizeof nva / sizeof *nva; i++) {
-        for (size_t j = 0; j < f[i].name.n; j++)
-            p[j] = (char)(f[i].name.p[j] >= 'A' && f[i].name.p[j] <= 'Z' ? f[i].name.p[j] + ('a' - 'A') : f[i].name.p[j]);
-        nva[k++] = nv_of(str_of(p, f[i].name.n), f[i].value);
+        buf_put_lower(&names, f[i].name); /* for which there is room: it stays where it is */
+        nva[k++] = h2_field_nv(str_of(p, f[i].name.n), f[i].value, false);
         p += f[i].name.n;
     }
     return k;
@@ -105,7 +96,7 @@ static void answer_interim(struct client *c, struct exchange *x, const struct an
         return;
     snprintf(status, sizeof status, "%u", a->status);
     size_t k = put_fields(1, a->fields, a->nfields);
-    nva[0] = nv_of(STR(":status"), str_c(status));
+    nva[0] = h2_field_nv(STR(":status"), str_c(status), false);
     if (k)
         nghttp2_submit_headers(c->h2->session, NGHTTP2_FLAG_NONE, s->id, NULL, nva, k, NULL);
 }
@@ -119,9 +110,9 @@ static void submit(struct client_stream *s, unsigned status, const struct field 
     snprintf(code, sizeof code, "%u", status);
     snprintf(size, sizeof size, "%llu", (unsigned long long)length);
     size_t k = put_fields(1, fields, n);
-    nva[0] = nv_of(STR(":status"), str_c(code));
+    nva[0] = h2_field_nv(STR(":status"), str_c(code), false);
     if (k && has_length && k < sizeof nva / sizeof *nva)
-        nva[k++] = nv_of(STR("content-length"), str_c(size));
+        nva[k++] = h2_field_nv(STR("content-length"), str_c(size), false);
     if (!k || nghttp2_submit_response(s->c->h2->session, s->id, nva, k, body ? &from : NULL))
         h2_reset(s, NGHTTP2_INTERNAL_ERROR);
 }

@@ -2,6 +2,7 @@
 #include "proxy/h2_head.h"
 
 #include "proxy/h1_scan.h"
+#include "proxy/h2_field.h"
 
 #include <stdlib.h>
 
@@ -48,14 +49,6 @@ void h2_head_add(struct h2_head *h, struct str name, struct str value, const str
 
 /* --- one field --- */
 
-static bool is_lower_token(struct str name)
-{
-    for (size_t i = 0; i < name.n; i++)
-        if (name.p[i] >= 'A' && name.p[i] <= 'Z')
-            return false;
-    return h1_request_name_ok(name);
-}
-
 static bool all_in(struct str s, unsigned class)
 {
     for (size_t i = 0; i < s.n; i++)
@@ -70,12 +63,13 @@ static bool is_space(char c)
 }
 
 /* What no field may be, in a request or in trailers; NULL: it may. */
-static const char *field_fault(struct str name, struct str value, enum h1_name id)
+static const char *request_field_fault(struct str name, struct str value, enum h1_name id)
 {
-    if (!is_lower_token(name))
+    const char *why = h2_field_fault(name, value);
+    if (why)
+        return why;
+    if (!h1_request_name_ok(name))
         return "a field name that is no lower-case token, or that some servers read as another";
-    if (!h1_value_ok(value))
-        return "a control character in a field value";
     if (value.n && (is_space(value.p[0]) || is_space(value.p[value.n - 1])))
         return "a field value that begins or ends with white space";
     switch ((unsigned)id) {
@@ -231,7 +225,7 @@ int h2_head_request(const struct h2_head *h, bool end, const struct h1_limits *l
         }
         regular = true;
         enum h1_name id = h1_name_of(name);
-        why = field_fault(name, value, id);
+        why = request_field_fault(name, value, id);
         why = why ? why : note(&n, value, id);
         fault = fault ? fault : why;
         if (why)
@@ -280,7 +274,7 @@ const char *h2_head_trailers(const struct h2_head *h, struct field *fields, size
         struct str name = str_of(p, h->sizes[i].name_n), value = str_of(p + name.n, h->sizes[i].value_n);
         p += name.n + value.n;
         enum h1_name id = h1_name_of(name);
-        const char *fault = name.n && name.p[0] == ':' ? "a pseudo-field in a trailer section" : field_fault(name, value, id);
+        const char *fault = name.n && name.p[0] == ':' ? "a pseudo-field in a trailer section" : request_field_fault(name, value, id);
         if (fault)
             return fault;
         if (!(h1_name_flags(id) & H1_N_TRAILER))

@@ -4,29 +4,14 @@
 #include "proxy/origin_h2.h"
 
 #include "proxy/exchange_steps.h"
+#include "proxy/h2_field.h"
 #include "proxy/rewrite.h"
 
 #include <stdio.h>
 
 enum { LEND_MIN = 16 * 1024 };
 
-/* nghttp2 looked at all of this; nothing that is written on relies on it. */
-static const char *field_fault(struct str name, struct str value)
-{
-    for (size_t i = 0; i < name.n; i++)
-        if (!ascii_tchar(name.p[i]) || (name.p[i] >= 'A' && name.p[i] <= 'Z'))
-            return "a field name that is no lower-case token";
-    return !name.n ? "an empty field name" : h1_value_ok(value) ? NULL : "a control character in a field value";
-}
-
 /* --- the request --- */
-
-static nghttp2_nv nv_of(struct str name, struct str value, bool secret)
-{
-    /* nghttp2 copies both and changes neither */
-    return (nghttp2_nv) { (uint8_t *)(uintptr_t)name.p, (uint8_t *)(uintptr_t)value.p, name.n, value.n,
-                          secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE };
-}
 
 static void send_head(struct exchange *x)
 {
@@ -45,7 +30,7 @@ static void send_head(struct exchange *x)
         return;
     }
     for (size_t i = 0; i < n; i++)
-        nv[i] = nv_of(fields[i].f.name, fields[i].f.value, fields[i].secret);
+        nv[i] = h2_field_nv(fields[i].f.name, fields[i].f.value, fields[i].secret);
     nghttp2_data_provider body = { .read_callback = origin_stream_read };
     s->id = nghttp2_submit_request(h->session, NULL, nv, n, x->req.body == H1_BODY_NONE ? NULL : &body, NULL);
     buf_done(&bytes);
@@ -71,7 +56,7 @@ static void put_trailers(nghttp2_session *session, struct origin_stream *s)
     size_t n = 0;
     for (; n < s->trailers.n && n < H1_TRAILER_FIELDS_MAX; n++) {
         const struct h2_size *size = &s->trailers.sizes[n];
-        nv[n] = nv_of(str_of(p, size->name_n), str_of(p + size->name_n, size->value_n), true);
+        nv[n] = h2_field_nv(str_of(p, size->name_n), str_of(p + size->name_n, size->value_n), true);
         p += size->name_n + size->value_n;
     }
     (void)nghttp2_submit_trailer(session, s->id, nv, n); /* it fails where the stream is closing: then nobody waits for them */
@@ -146,9 +131,8 @@ static void send_end(struct exchange *x, const struct field *trailers, size_t n)
     buf_init(&lower, 64 * 1024);
     for (size_t i = 0; i < n; i++) {
         buf_reset(&lower);
-        for (size_t k = 0; k < trailers[i].name.n; k++)
-            buf_putc(&lower, ascii_lower(trailers[i].name.p[k]));
-        if (!lower.failed && !field_fault(buf_str(&lower), trailers[i].value))
+        buf_put_lower(&lower, trailers[i].name);
+        if (!lower.failed && !h2_field_fault(buf_str(&lower), trailers[i].value))
             h2_head_add(&s->trailers, buf_str(&lower), trailers[i].value, &lim);
     }
     buf_done(&lower);
@@ -192,7 +176,7 @@ static const char *take_field(struct h1_head *a, struct str name, struct str val
         a->status = (unsigned)n;
         return NULL;
     }
-    const char *why = field_fault(name, value);
+    const char *why = h2_field_fault(name, value);
     if (why)
         return why;
     enum h1_name id = h1_name_of(name);
@@ -290,7 +274,7 @@ static void tell_end(struct origin_stream *s)
     for (; n < s->tail.n; n++) {
         struct str name = str_of(p, s->tail.sizes[n].name_n), value = str_of(p + name.n, s->tail.sizes[n].value_n);
         p += name.n + value.n;
-        const char *why = n == s->x->view->limits->trailer_fields ? "more trailer fields than limits.trailer_fields" : field_fault(name, value);
+        const char *why = n == s->x->view->limits->trailer_fields ? "more trailer fields than limits.trailer_fields" : h2_field_fault(name, value);
         if (why) {
             fail_malformed(s, why);
             return;

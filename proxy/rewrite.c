@@ -216,10 +216,9 @@ struct h2_out {
 static void h2_name(struct h2_out *h, struct str name)
 {
     h->fields[h->n] = (struct rewrite_field) { .f.name.n = name.n };
-    for (size_t i = 0; i < name.n; i++) {
+    for (size_t i = 0; i < name.n; i++)
         h->bad |= !ascii_tchar(name.p[i]);
-        buf_putc(h->out, ascii_lower(name.p[i]));
-    }
+    buf_put_lower(h->out, name);
     h->bad |= !name.n;
 }
 

@@ -163,6 +163,19 @@ static void hashes_depend_on_the_key(void **state)
 
 /* --- buf --- */
 
+static void text_in_lower_case(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 5);
+    assert_int_equal(buf_put_lower(&b, STR("")), 0);
+    assert_int_equal(buf_put_lower(&b, STR("@AZ[\xc4")), 0);
+    assert_str(buf_str(&b), STR("@az[\xc4"));
+    assert_int_equal(buf_put_lower(&b, STR("A")), -1);
+    assert_true(b.failed);
+    buf_done(&b);
+}
+
 static void a_buffer_has_a_maximum(void **state)
 {
     (void)state;
@@ -381,6 +394,7 @@ int main(void)
         cmocka_unit_test(characters),
         cmocka_unit_test(escaping_for_messages),
         cmocka_unit_test(hashes_depend_on_the_key),
+        cmocka_unit_test(text_in_lower_case),
         cmocka_unit_test(a_buffer_has_a_maximum),
         cmocka_unit_test(numbers_and_formats),
         cmocka_unit_test(what_goes_in_comes_out),
