@@ -12,6 +12,7 @@
 #include "mint/base64.h"
 #include "mint/form.h"
 #include "mint/percent.h"
+#include "mint/swap_plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,6 @@ struct walk {
     enum grave grave;
     size_t shortest;         /* texts below it hold neither placeholder nor value */
     unsigned doubts;
-    unsigned used[SWAP_MAX]; /* occurrences of plan->wanted[i] */
     const struct field *fields;
     /* where the walk is: */
     enum place place;
@@ -109,49 +109,11 @@ static void fault_note(struct walk *w, enum grave grave, const struct placeholde
     *w->fault = f;
 }
 
-static bool is_mine(const struct walk *w, const struct placeholder *ph)
-{
-    return ph->agent == w->ask->agent || str_eq(ph->agent->name, w->ask->agent->name);
-}
-
-static bool slot_listed(const struct credential *c, enum slot_kind kind, struct str name)
-{
-    for (size_t i = 0; i < c->nslots; i++)
-        if (c->slots[i].kind == kind && (kind != SLOT_HEADER || str_eq_nocase(c->slots[i].name, name)))
-            return true;
-    return false;
-}
-
-/* Index of the credential among those wanted; SWAP_MAX: no room. */
-static size_t want(struct swap_plan *plan, const struct credential *c)
-{
-    for (size_t i = 0; i < plan->nwanted; i++)
-        if (plan->wanted[i] == c)
-            return i;
-    if (plan->nwanted == SWAP_MAX)
-        return SWAP_MAX;
-    plan->wanted[plan->nwanted] = c;
-    return plan->nwanted++;
-}
-
-/* A placeholder of this agent stands whole in a slot that its credential lists. */
-static enum grave item_add(struct walk *w, const struct placeholder *ph, enum slot_kind slot, size_t at, size_t n)
-{
-    struct swap_plan *plan = w->plan;
-    size_t i = want(plan, ph->credential);
-    if (i == SWAP_MAX || plan->n == SWAP_MAX || w->used[i] >= ph->credential->max_occurrences)
-        return GRAVE_WRONG_SLOT;
-    w->used[i]++;
-    plan->items[plan->n++] =
-        (struct swap_item) { .ph = ph, .slot = slot, .field = w->field, .at = at, .n = n, .lease = (unsigned)i };
-    return GRAVE_NONE;
-}
-
 /* token: as it stands. slot: SLOT_NONE where it is not whole or in no slot. at, n: of the item it would become. */
 static void judge(struct walk *w, const struct placeholder *ph, struct str token, enum slot_kind slot, size_t at,
                   size_t n)
 {
-    if (!ph || !is_mine(w, ph)) {
+    if (!ph || !swap_is_mine(w->ask, ph)) {
         /* Another agent's costs the same time as one that is merely not live (whose MAC was just checked). */
         if (ph)
             placeholder_doubt(w->t, token, &w->doubts);
@@ -164,10 +126,10 @@ static void judge(struct walk *w, const struct placeholder *ph, struct str token
     enum grave g = GRAVE_NONE;
     if (scope != END_OK && scope != END_PLACEHOLDER_OUT_OF_SCOPE)
         g = GRAVE_WRONG_HOST;
-    else if (slot == SLOT_NONE || !slot_listed(ph->credential, slot, w->name))
+    else if (slot == SLOT_NONE || !swap_slot_listed(ph->credential, slot, w->name))
         g = GRAVE_WRONG_SLOT;
-    else
-        g = item_add(w, ph, slot, at, n);
+    else if (!swap_plan_add(w->plan, (struct swap_item) { .ph = ph, .slot = slot, .field = w->field, .at = at, .n = n }))
+        g = GRAVE_WRONG_SLOT;
     if (g == GRAVE_NONE && scope != END_OK)
         g = GRAVE_OUT_OF_SCOPE;
     fault_note(w, g, ph);

@@ -2,22 +2,15 @@
 #include "mint/swap_text.h"
 
 #include "mint/form.h"
+#include "mint/swap_plan.h"
 
 #include <stdio.h>
 
 enum { OWN_MAX = 64 };
 
-static bool lists(const struct credential *c, enum slot_kind slot)
-{
-    for (size_t i = 0; i < c->nslots; i++)
-        if (c->slots[i].kind == slot)
-            return true;
-    return false;
-}
-
 static bool in_scope(const struct policy *p, const struct credential *c, const struct ask *ask, enum slot_kind slot)
 {
-    return lists(c, slot) && policy_credential_scope(p, c, ask) == END_OK;
+    return swap_slot_listed(c, slot, STR_NONE) && policy_credential_scope(p, c, ask) == END_OK;
 }
 
 bool swap_text_wanted(const struct policy *p, const struct ask *ask, enum slot_kind slot)
@@ -49,11 +42,6 @@ bool swap_text_keeps(const struct policy *then, const struct ask *asked, const s
     return true;
 }
 
-static bool is_mine(const struct ask *ask, const struct placeholder *ph)
-{
-    return ph->agent == ask->agent || str_eq(ph->agent->name, ask->agent->name);
-}
-
 static bool is_word(char c)
 {
     return ascii_alpha(c) || ascii_digit(c) || c == '_' || c == '-';
@@ -70,30 +58,9 @@ static bool is_whole(struct str text, size_t at, size_t n)
     return (at == 0 || !is_word(text.p[at - 1]) || is_escape(text, at)) && (at + n == text.n || !is_word(text.p[at + n]));
 }
 
-/* Index of the credential among those wanted; SWAP_MAX: no room. */
-static size_t want(struct swap_plan *plan, const struct credential *c)
-{
-    for (size_t i = 0; i < plan->nwanted; i++)
-        if (plan->wanted[i] == c)
-            return i;
-    if (plan->nwanted == SWAP_MAX)
-        return SWAP_MAX;
-    plan->wanted[plan->nwanted] = c;
-    return plan->nwanted++;
-}
-
 static bool item_add(struct swap_plan *plan, const struct placeholder *ph, enum slot_kind slot, struct str text, size_t at, size_t n)
 {
-    size_t i = want(plan, ph->credential);
-    unsigned used = 0;
-    if (i == SWAP_MAX || plan->n == SWAP_MAX || !is_whole(text, at, n))
-        return false;
-    for (size_t k = 0; k < plan->n; k++)
-        used += plan->items[k].lease == i;
-    if (used >= ph->credential->max_occurrences)
-        return false;
-    plan->items[plan->n++] = (struct swap_item) { .ph = ph, .slot = slot, .at = at, .n = n, .lease = (unsigned)i };
-    return true;
+    return is_whole(text, at, n) && swap_plan_add(plan, (struct swap_item) { .ph = ph, .slot = slot, .at = at, .n = n });
 }
 
 static bool judged_in_scope(struct swap_text_walk *w, const struct policy *p, const struct credential *c, const struct ask *ask,
@@ -123,7 +90,7 @@ enum end swap_text_plan(const struct placeholder_table *t, const struct policy *
         plan->n = plan->nwanted = 0;
     /* To the end, so that a grave fault is not hidden behind a light one; nothing is graver than one that is not the agent's. */
     while (w->from < to && w->end != END_UNKNOWN_PLACEHOLDER && placeholder_scan(t, seen, w->from, &w->doubts, &h) && h.at < to) {
-        bool unknown = !h.ph || !is_mine(ask, h.ph);
+        bool unknown = !h.ph || !swap_is_mine(ask, h.ph);
         w->from = h.at + h.n;
         if (unknown) {
             if (h.ph) /* another agent's costs the same time as one that is merely not live */
