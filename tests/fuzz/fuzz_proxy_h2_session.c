@@ -3,12 +3,8 @@
  * Frames of a client that speaks HTTP/2 in a tunnel, to a whole worker: whatever they are, it does not crash, nothing of the request
  * that reached an origin is a head of two, every exchange ends with the connection, and the loop rests. The first byte says in what
  * pieces the bytes come and whether the origins answer. */
-#include "proxy/worker.h"
+#include "tests/fuzz/worker_fuzz.h"
 #include "tests/scenario/rig.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -16,38 +12,12 @@ static const char config[] = "version: 1\nstate_dir: state\nlisten: {proxy: [127
                              "agents: [{name: coder, identify: [{source: 127.0.0.1/32}]}]\n"
                              "rules: [{name: plain, hosts: [plain.test], schemes: [http], action: allow}]\n"
                              "credentials: []\n";
-static struct rig rig;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "fuzz_proxy_h2_session: %s\n", what);
-    abort();
-}
-
-/* On one machine, in one thread, nothing has to be waited for: rounds are enough. */
-static void settle(void)
-{
-    for (int i = 0; i < 24; i++)
-        loop_run_once(rig.loop, 0);
-}
-
-static void end(void)
-{
-    rig_stop(&rig);
-}
 
 static void begin(void)
 {
-    static bool begun;
-    char why[256];
-    if (begun)
+    if (!begin_once(config))
         return;
-    begun = true;
-    must(rig_start(&rig, str_c(config), why, sizeof why) == 0, why);
     must(rig_name(&rig, STR("plain.test 203.0.113.7")) == 0, "the name");
-    atexit(end);
 }
 
 /* One head, and only one, before whatever body follows. */
@@ -81,14 +51,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     actor_free(c);
     settle();
     answer_origins(false);
-    struct worker_stats s;
-    for (int i = 0; i < 50; i++) {
-        worker_stats(rig.worker, &s);
-        if (!s.exchanges && !s.clients)
-            break;
-        settle();
-    }
-    must(!s.exchanges, "an exchange outlived its connection");
-    must(!s.clients, "a client outlived its connection");
+    must_rest();
     return 0;
 }

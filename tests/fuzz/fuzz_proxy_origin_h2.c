@@ -3,13 +3,10 @@
  * Frames of an origin that speaks HTTP/2 under TLS, to a whole worker with requests on that connection: whatever they are, it does not crash,
  * what a client gets begins with one status line, every exchange ends with its connection, and the loop rests. The first byte says in
  * what pieces the bytes come, whether SETTINGS stand before them, and what was asked. */
-#include "proxy/worker.h"
+#include "tests/fuzz/worker_fuzz.h"
 #include "tests/scenario/rig.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -21,27 +18,6 @@ static const char config[] = "version: 1\nstate_dir: state\nlisten: {proxy: [127
                              "rules: [{name: all, hosts: [open.test, api.test], action: allow}]\n"
                              "credentials: [{name: key, agents: [coder], hosts: [api.test], slots: [\"header:authorization\"],\n"
                              "  placeholder: ghp_PLACEHOLDER0123456789abcdef, source: {env: KEY}}]\n";
-static struct rig rig;
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "fuzz_proxy_origin_h2: %s\n", what);
-    abort();
-}
-
-/* On one machine, in one thread, nothing has to be waited for: rounds are enough. */
-static void settle(void)
-{
-    for (int i = 0; i < 24; i++)
-        loop_run_once(rig.loop, 0);
-}
-
-static void end(void)
-{
-    rig_stop(&rig);
-}
 
 static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in, unsigned in_n, void *ctx)
 {
@@ -57,17 +33,12 @@ static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_n, 
 
 static void begin(void)
 {
-    static bool begun;
-    char why[256];
-    if (begun)
+    if (!begin_once(config))
         return;
-    begun = true;
-    must(rig_start(&rig, str_c(config), why, sizeof why) == 0, why);
     must(rig_name(&rig, STR("open.test 203.0.113.7")) == 0 && rig_name(&rig, STR("api.test 203.0.113.8")) == 0, "the names");
     must(rig_mint(&rig, STR("key -> \"" REAL "\" ttl 300")) == 0, "the value");
     SSL_CTX_set_alpn_select_cb(rig.origin_ctx, choose_h2, NULL);
     signal(SIGPIPE, SIG_IGN); /* the origin played here writes with OpenSSL to who may have closed */
-    atexit(end);
 }
 
 static struct actor *ask(unsigned flags)
@@ -149,15 +120,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             done_with(b);
     }
     hang_up();
-    struct worker_stats s;
-    for (int i = 0; i < 50; i++) {
-        worker_stats(rig.worker, &s);
-        if (!s.exchanges && !s.clients && !s.pooled)
-            break;
-        settle();
-    }
-    must(!s.exchanges, "an exchange outlived its connection");
-    must(!s.clients, "a client outlived its connection");
-    must(!s.pooled, "a connection outlived its end");
+    must_rest();
     return 0;
 }
