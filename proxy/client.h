@@ -133,6 +133,10 @@ bool client_tunnel_begin(struct client *c);
 /* Its first bytes did not come in time. */
 void client_tunnel_silent(struct client *c);
 extern const struct client_ops client_h1_ops, client_relay_ops;
+/* What of client_h1_ops holds for a tunnel too: an answer that is cut, has to wait, is over. */
+void client_h1_cut(struct client *c, struct exchange *x);
+bool client_h1_full(struct client *c, const struct exchange *x);
+void client_h1_done(struct client *c, struct exchange *x);
 /* A CONNECT or SOCKS5 request that a tunnel rule lets through unread (client_relay.c). tls: its ClientHello is looked at first, and reply
  * is said before. */
 void client_relay_open(struct client *c, const struct h1_head *h, bool tls, struct str reply);

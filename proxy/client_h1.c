@@ -478,7 +478,7 @@ static void answer_end(struct client *c, struct exchange *x, const struct field 
         h1_put_chunk_end(&c->out, trailers, n);
 }
 
-static void answer_cut(struct client *c, struct exchange *x)
+void client_h1_cut(struct client *c, struct exchange *x)
 {
     /* No last chunk, no full length, no close_notify: the client can see that the answer is not whole. */
     client_flush(c);
@@ -499,7 +499,7 @@ static void flush(struct client *c, struct exchange *x)
     client_flush(c);
 }
 
-static bool full(struct client *c, const struct exchange *x)
+bool client_h1_full(struct client *c, const struct exchange *x)
 {
     (void)x;
     return stream_waiting(&c->stream) || buf_size(&c->out) >= OUT_HIGH;
@@ -517,7 +517,7 @@ static void more(struct client *c, struct exchange *x)
         client_want_bytes(c);
 }
 
-static void done(struct client *c, struct exchange *x)
+void client_h1_done(struct client *c, struct exchange *x)
 {
     if (c->x != x)
         return;
@@ -534,11 +534,11 @@ static void done(struct client *c, struct exchange *x)
     }
     /* The rest of the body is read and thrown away, as far as that is little; a client that has no more can go on. */
     c->state = CLIENT_DRAIN;
-    timer_set(c->w->loop, &c->timer, 2000);
+    timer_set(c->w->loop, &c->timer, c->view->limits->drain_body_timeout);
     if (buf_size(&c->in))
         loop_defer(c->w->loop, &c->resume);
     client_want_bytes(c);
 }
 
-const struct client_ops client_h1_ops = { answer_interim, answer_head, answer_body, answer_end, answer_refusal, answer_cut,
-                                          flush,          full,        more,        done };
+const struct client_ops client_h1_ops = { answer_interim, answer_head, answer_body,    answer_end, answer_refusal,
+                                          client_h1_cut,  flush,       client_h1_full, more,       client_h1_done };

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-enum { OUT_HIGH = 256 * 1024, ALERT_UNEXPECTED_MESSAGE = 10, ALERT_ACCESS_DENIED = 49, ALERT_DECODE_ERROR = 50, ALERT_INTERNAL_ERROR = 80, ALERT_UNRECOGNIZED_NAME = 112 };
+enum { ALERT_UNEXPECTED_MESSAGE = 10, ALERT_ACCESS_DENIED = 49, ALERT_DECODE_ERROR = 50, ALERT_INTERNAL_ERROR = 80, ALERT_UNRECOGNIZED_NAME = 112 };
 
 static const struct h1_head no_head = { .minor = 1, .host = -1, .method = STR_NONE };
 
@@ -303,17 +303,6 @@ static void refuse(struct client *c, struct exchange *x, enum end end)
     put_alert(c, end_status(end) == 403 ? ALERT_ACCESS_DENIED : ALERT_INTERNAL_ERROR);
 }
 
-static void cut(struct client *c, struct exchange *x)
-{
-    client_h1_ops.cut(c, x);
-}
-
-static bool full(struct client *c, const struct exchange *x)
-{
-    (void)x;
-    return stream_waiting(&c->stream) || buf_size(&c->out) >= OUT_HIGH;
-}
-
 static void more(struct client *c, struct exchange *x)
 {
     if (c->x != x || c->state != CLIENT_RELAY)
@@ -323,17 +312,4 @@ static void more(struct client *c, struct exchange *x)
         client_want_bytes(c);
 }
 
-static void done(struct client *c, struct exchange *x)
-{
-    if (c->x != x)
-        return;
-    c->x = NULL;
-    if (c->state == CLIENT_DEAD)
-        return;
-    if (c->stream.broken)
-        client_close(c, NULL, END_UNSET, NULL);
-    else
-        client_next(c);
-}
-
-const struct client_ops client_relay_ops = { no_interim, tell_open, put_bytes, end_bytes, refuse, cut, flush, full, more, done };
+const struct client_ops client_relay_ops = { no_interim, tell_open, put_bytes, end_bytes, refuse, client_h1_cut, flush, client_h1_full, more, client_h1_done };
