@@ -269,7 +269,7 @@ def test_small_steps_are_no_flood(lab):
             L.read_body(conn, m)
             conn.send(answer(200, str(len(m.body))))
             return
-        conn.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        conn.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")  # it takes one request: the next must not come here
         for i in range(count):
             conn.send(b"9\r\ndata: 1\n\n\r\n")
             taken.acquire(timeout=10)  # one piece at a time
