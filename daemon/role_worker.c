@@ -85,10 +85,12 @@ static int add_channel(struct worker_role *w, struct role_msg *m)
 static void on_drain_timer(struct timer *t)
 {
     struct worker_role *w = (struct worker_role *)((char *)t - offsetof(struct worker_role, drain));
-    if (worker_idle(w->worker))
-        loop_stop(w->role->loop);
-    else
+    if (!worker_idle(w->worker)) {
         timer_set(w->role->loop, t, DRAIN_LOOK_MS);
+        return;
+    }
+    worker_free(&w->worker); /* which writes what was counted, and looks whether all was given back */
+    loop_stop(w->role->loop);
 }
 
 static int worker_on_message(struct role *r, struct role_msg *m)
