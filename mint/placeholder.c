@@ -35,6 +35,7 @@ struct placeholder_table {
     uint32_t *of; /* entry + 1, by credential and agent */
     size_t nagents, ncredentials;
     size_t shortest;
+    uint64_t *begins; /* of each shape: begin_bit of those that are live */
     struct needles *finder;
     struct needles *all;
 };
@@ -138,6 +139,13 @@ static bool is_listed(const struct credential *c, const struct agent *a)
     return false;
 }
 
+/* Of a token, from what follows its prefix: most that are not live have another than those that are. */
+static uint64_t begin_bit(const struct shape *s, const char *token)
+{
+    unsigned a = (unsigned char)token[s->prefix], b = (unsigned char)token[s->prefix + 1];
+    return UINT64_C(1) << ((a * 31 + b) & 63);
+}
+
 static int table_add(struct placeholder_table *t, const struct agent *a, const struct credential *c, struct err *err)
 {
     struct str text = c->placeholder;
@@ -146,8 +154,10 @@ static int table_add(struct placeholder_table *t, const struct agent *a, const s
         const struct shape *s = shape_of(c, err);
         if (!s)
             return err_prefix(err, "credential %.*s", STR_ARG(c->name));
+        size_t n;
         placeholder_shape_derive(s, t->key, a->name, c->name, derived);
         text = str_of(derived, s->n);
+        t->begins[s - placeholder_shapes(&n)] |= begin_bit(s, derived);
     }
     uint32_t *slot = index_slot(t, text);
     if (*slot) {
@@ -190,7 +200,10 @@ static int table_fill(struct placeholder_table *t, const struct config *c, struc
     t->index = calloc(slots, sizeof *t->index);
     t->index_mask = slots - 1;
     t->of = calloc(c->nagents * c->ncredentials + 1, sizeof *t->of);
-    if (!t->v || !t->index || !t->of)
+    size_t nshapes;
+    (void)placeholder_shapes(&nshapes);
+    t->begins = calloc(nshapes, sizeof *t->begins);
+    if (!t->v || !t->index || !t->of || !t->begins)
         return err_set(err, "no memory for %zu placeholders", n);
     for (size_t i = 0; i < c->ncredentials; i++)
         for (size_t k = 0; k < c->nagents; k++)
@@ -300,6 +313,7 @@ void placeholder_table_unref(struct placeholder_table **t)
     free(d->v);
     free(d->index);
     free(d->of);
+    free(d->begins);
     arena_done(&d->arena);
     policy_unref(&d->policy);
     OPENSSL_cleanse(d->key, sizeof d->key);
@@ -371,7 +385,7 @@ static bool scan_shape(const struct placeholder_table *t, struct str text, size_
     struct str token = str_sub(text, at, s->n);
     if (token.n != s->n)
         return false;
-    const struct placeholder *ph = placeholder_find(t, token);
+    const struct placeholder *ph = t->begins[i] & begin_bit(s, token.p) ? placeholder_find(t, token) : NULL;
     if (!ph) {
         if (*doubts >= PLACEHOLDER_DOUBTS_MAX || !placeholder_shape_fits(s, token))
             return false;

@@ -14,8 +14,9 @@
 
 #include <stdio.h>
 
-/* Costs are in bytes that are inflated (core.h): to compress takes six times as long, to copy or to send a quarter. */
-enum { PIECE = 16 * 1024, PLAN_PIECE = 64 * 1024, VALUES_MAX = 2 * 1024 * 1024, DEFLATE_COST = 6, SEND_COST_SHARE = 4, TRY_AGAIN_LATER = 1013 };
+/* Costs are in bytes that are inflated (core.h): to compress takes six times as long, to copy or to send a quarter. Messages of a byte or
+ * none have theirs too. */
+enum { PIECE = 16 * 1024, PLAN_PIECE = 64 * 1024, VALUES_MAX = 2 * 1024 * 1024, DEFLATE_COST = 6, SEND_COST_SHARE = 4, MESSAGE_COST = 256, TRY_AGAIN_LATER = 1013 };
 
 static char plain[PIECE]; /* scratch: one thread, used within one call */
 
@@ -121,7 +122,7 @@ static void compress(struct exchange *x)
     struct ws *ws = x->ws;
     struct str piece = str_sub(buf_str(&ws->message), 0, PIECE);
     bool last = piece.n == buf_size(&ws->message);
-    turns_spend(&x->w->ws_turns, piece.n * DEFLATE_COST);
+    turns_spend(&x->w->ws_turns, piece.n * DEFLATE_COST + MESSAGE_COST);
     if (ws_deflate_put(ws->deflate, piece, last, &ws->made)) {
         exchange_end(x, END_TOO_LARGE, "the message cannot be compressed again");
         return;
@@ -346,6 +347,7 @@ static void plan_some(struct exchange *x)
 void exchange_ws_gathered(struct exchange *x)
 {
     struct ws *ws = x->ws;
+    turns_spend(&x->w->ws_turns, MESSAGE_COST);
     ws->plan.n = ws->plan.nwanted = 0;
     ws->planning = ws->up.text && ws->slot;
     ws->ready = !ws->planning;
