@@ -94,6 +94,7 @@ static const int base_calls[] = {
 static const int send_calls[] = { CALL(sendto), CALL(sendmsg) };
 static const int accept_calls[] = { CALL(accept4), CALL(accept) };
 static const int datagram_calls[] = { CALL(recvmmsg), CALL(sendmmsg) };
+static const int file_update_calls[] = { CALL(pread64), CALL(pwrite64), CALL(fdatasync) };
 static const int dial_calls[] = { CALL(connect), CALL(bind) };
 static const int file_write_calls[] = {
     CALL(openat), CALL(fdatasync), CALL(fsync), CALL(sync_file_range), CALL(fallocate), CALL(rename), CALL(renameat),
@@ -182,6 +183,8 @@ static int fill(scmp_filter_ctx ctx, unsigned allow)
         r = ADD_LIST(ctx, accept_calls);
     if (!r && allow & (LOCKDOWN_DIAL_INET | LOCKDOWN_DIAL_UNIX))
         r = ADD_LIST(ctx, dial_calls);
+    if (!r && allow & LOCKDOWN_FILE_UPDATE)
+        r = ADD_LIST(ctx, file_update_calls);
     if (!r && allow & LOCKDOWN_DATAGRAMS)
         r = ADD_LIST(ctx, datagram_calls);
     if (!r && allow & LOCKDOWN_DIAL_INET)

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/sealed.h"
+#include "daemon/placeholder_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ struct generation *generation_load(struct supervisor *s, struct diag *diag)
 {
     struct generation *g = calloc(1, sizeof *g);
     MUST(g);
-    g->fd_worker = g->fd_other = -1;
+    g->fd_worker = g->fd_resolver = g->fd_other = -1;
     if (gather_policy(&g->gathered, s->config_file, diag)) {
         generation_free(&g);
         return NULL;
@@ -46,9 +47,24 @@ int generation_seal(struct supervisor *s, struct generation *g, const char *mint
     g->fd_other = seal(&view, "snapshot", err);
     if (g->fd_other < 0)
         return -1;
+    struct buf list;
+    buf_init(&list, SNAPSHOT_MAX);
+    if (placeholder_list_put(g->gathered.policy, buf_str(&s->install_key), &list, err) == 0) {
+        view.placeholders = buf_str(&list);
+        g->fd_resolver = seal(&view, "snapshot", err);
+    }
+    buf_done(&list);
+    view.placeholders = STR_NONE;
+    if (g->fd_resolver < 0)
+        return -1;
     view.install_key = buf_str(&s->install_key);
     g->fd_worker = seal(&view, "snapshot", err);
     return g->fd_worker < 0 ? -1 : 0;
+}
+
+int *generation_fd(struct generation *g, enum role_kind kind)
+{
+    return kind == ROLE_KIND_WORKER ? &g->fd_worker : kind == ROLE_KIND_RESOLVER ? &g->fd_resolver : &g->fd_other;
 }
 
 void generation_free(struct generation **gp)
@@ -59,6 +75,8 @@ void generation_free(struct generation **gp)
         return;
     if (g->fd_worker >= 0)
         close(g->fd_worker);
+    if (g->fd_resolver >= 0)
+        close(g->fd_resolver);
     if (g->fd_other >= 0)
         close(g->fd_other);
     gather_done(&g->gathered);

@@ -120,7 +120,7 @@ static void send_prepare(struct child *c, void *ctx)
     if (!takes_part(c))
         return;
     c->answered = c->pid <= 0 || !c->channel; /* one that is down starts on whatever is committed */
-    int *fd = c->kind == ROLE_KIND_WORKER ? &r->next->fd_worker : &r->next->fd_other;
+    int *fd = generation_fd(r->next, c->kind);
     if (!c->answered)
         child_send(c, &(struct role_msg) { .type = ROLE_PREPARE, .number = r->next->number, .fds = fd, .nfds = 1 });
 }

@@ -40,6 +40,7 @@ enum role_file {
     ROLE_FILE_ANCHOR_DIR,
     ROLE_FILE_LOG_KEY,
     ROLE_FILE_WAKE,
+    ROLE_FILE_BUDGETS,
     ROLE_FILE_COUNT
 };
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/placeholder_list.h"
 #include "daemon/role.h"
 #include "dns/resolver.h"
 
@@ -9,7 +10,13 @@
 
 static int resolver_role_open(struct role *r, struct err *err)
 {
-    r->self = resolver_new(r->loop, r->snapshot->policy, r->snapshot->view.resolv_conf, r->sink, err);
+    struct canary *canary = placeholder_list_canary(r->snapshot->view.placeholders, err);
+    int fd = r->in.files[ROLE_FILE_BUDGETS];
+    if (!canary)
+        return err_prefix(err, "resolver: placeholders");
+    r->in.files[ROLE_FILE_BUDGETS] = -1;
+    r->self = resolver_new(r->loop, r->snapshot->policy, r->snapshot->view.resolv_conf, canary, fd, r->sink, err);
+    canary_unref(&canary);
     return r->self ? 0 : err_prefix(err, "resolver");
 }
 
@@ -51,7 +58,12 @@ static int resolver_on_message(struct role *r, struct role_msg *m)
 
 static void resolver_on_commit(struct role *r)
 {
-    resolver_set_policy(r->self, r->snapshot->policy, r->snapshot->view.resolv_conf);
+    struct err err;
+    struct canary *canary = placeholder_list_canary(r->snapshot->view.placeholders, &err);
+    if (!canary) /* an old policy must not stay in force: die and be restarted on the new one */
+        log_fatal("placeholders: %s", err.text);
+    resolver_set_policy(r->self, r->snapshot->policy, r->snapshot->view.resolv_conf, canary);
+    canary_unref(&canary);
 }
 
 static void resolver_on_stop(struct role *r)
@@ -63,7 +75,7 @@ static void resolver_on_stop(struct role *r)
 
 const struct role_ops role_ops_resolver = {
     .kind = ROLE_KIND_RESOLVER,
-    .allow = LOCKDOWN_DIAL_INET | LOCKDOWN_ACCEPT | LOCKDOWN_DATAGRAMS,
+    .allow = LOCKDOWN_DIAL_INET | LOCKDOWN_ACCEPT | LOCKDOWN_DATAGRAMS | LOCKDOWN_FILE_UPDATE,
     .open = resolver_role_open,
     .on_message = resolver_on_message,
     .on_commit = resolver_on_commit,

@@ -44,6 +44,7 @@ int snapshot_pack(const struct snapshot *s, struct buf *out)
     put_str(out, s->dir);
     put_str(out, s->text);
     put_str(out, s->install_key);
+    put_str(out, s->placeholders);
     put_str(out, s->own_ca);
     put_str(out, s->system_roots);
     put_str(out, s->resolv_conf);
@@ -67,6 +68,7 @@ int snapshot_unpack(struct str bytes, struct snapshot *ret, struct err *err)
     s.dir = msg_get_str(&r, PATH_BYTES_MAX);
     s.text = msg_get_str(&r, CONFIG_MAX);
     s.install_key = msg_get_str(&r, PATH_BYTES_MAX);
+    s.placeholders = msg_get_str(&r, SNAPSHOT_MAX);
     s.own_ca = msg_get_str(&r, SNAPSHOT_MAX);
     s.system_roots = msg_get_str(&r, SNAPSHOT_MAX);
     s.resolv_conf = msg_get_str(&r, SNAPSHOT_MAX);

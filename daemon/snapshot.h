@@ -16,6 +16,7 @@ struct snapshot {
     uint64_t number;
     struct str file, dir, text; /* of outgate.yaml: its name as given, its absolute folder, its bytes */
     struct str install_key;     /* empty for roles that derive no placeholder */
+    struct str placeholders;    /* placeholder_list.h, for the resolver; else empty */
     struct str own_ca;          /* PEM */
     struct str system_roots;    /* PEM; also the side file named "system" */
     struct str resolv_conf;

@@ -146,12 +146,13 @@ int statedir_file(int state_fd, enum role_file what, const struct users *u, stru
         [ROLE_FILE_AUDIT_DIR] = { "audit", O_RDONLY | O_DIRECTORY },
         [ROLE_FILE_ANCHOR_DIR] = { "keys/log", O_RDONLY | O_DIRECTORY },
         [ROLE_FILE_LOG_KEY] = { "keys/log/log.key", O_RDONLY },
+        [ROLE_FILE_BUDGETS] = { "budgets", O_RDWR | O_CREAT },
     };
     if (!files[what].name)
         return err_set(err, "state_dir: no such file");
     if (what == ROLE_FILE_CA_KEY && check_ca_key(state_fd, u, err))
         return -1;
-    int fd = openat(state_fd, files[what].name, files[what].flags | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(state_fd, files[what].name, files[what].flags | O_CLOEXEC | O_NOFOLLOW, 0600);
     return fd < 0 ? err_set_errno(err, "state_dir: %s: cannot open", files[what].name) : fd;
 }
 

@@ -9,6 +9,8 @@
  * there audit/   2750 of the log uid       the segments; group outgate where that exists trust/   0755 ca.pem,
  * bundle.pem, truststore.p12, log.pub: nothing secret, for sandboxes
  *
+ *   budgets  0600 of whoever ran serve first: what was spent on names (dns/budget_file.h); the resolver gets it open
+ *
  * A CA key that others can read, or that belongs to a stranger, is refused. */
 #ifndef DAEMON_STATEDIR_H
 #define DAEMON_STATEDIR_H

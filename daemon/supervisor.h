@@ -66,7 +66,7 @@ struct generation {
     uint64_t number;
     char hash[20];
     struct tune tune;
-    int fd_worker, fd_other; /* sealed snapshots: with and without the install key */
+    int fd_worker, fd_resolver, fd_other; /* sealed snapshots: with the install key, with placeholders, with neither */
 };
 
 /* A dead writer's ring that the logger has not finished. */
@@ -150,6 +150,8 @@ unsigned supervisor_workers_wanted(const struct config *c);
 struct generation *generation_load(struct supervisor *s, struct diag *diag);
 /* Seals the snapshots; mint_socket: the private minter's, or NULL. */
 int generation_seal(struct supervisor *s, struct generation *g, const char *mint_socket, struct err *err);
+/* The sealed snapshot for roles of that kind; still the generation's. */
+int *generation_fd(struct generation *g, enum role_kind kind);
 void generation_free(struct generation **g);
 
 /* child.c */

@@ -172,10 +172,12 @@ static int send_parts(struct child *c, struct err *err)
     if (has_ring(c->kind) && send_ring(c, err))
         return -1;
     if (reads_snapshot(c->kind)) {
-        int *fd = c->kind == ROLE_KIND_WORKER ? &s->current->fd_worker : &s->current->fd_other;
+        int *fd = generation_fd(s->current, c->kind);
         c->snapshot = s->current->number;
         child_send(c, &(struct role_msg) { .type = ROLE_SNAPSHOT, .number = c->snapshot, .fds = fd, .nfds = 1 });
     }
+    if (c->kind == ROLE_KIND_RESOLVER && send_file(c, ROLE_FILE_BUDGETS, err))
+        return -1;
     if (c->listen_fd >= 0)
         child_send(c, &(struct role_msg) { .type = ROLE_LISTEN, .fds = &c->listen_fd, .nfds = 1 });
     if (c->kind == ROLE_KIND_LOGGER || c->kind == ROLE_KIND_CA)

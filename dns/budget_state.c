@@ -9,11 +9,6 @@
 #include "dns/budget_impl.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { HEAD = 80, ZONE = 26, AGENT = 52, LAST = 1 };
 static const char magic[8] = "OGBUDG\0\1";
@@ -227,74 +222,4 @@ enum budget_state budget_state_load(struct budget *b, struct str bytes, uint64_t
         return BUDGET_STATE_WHOLE;
     charge_all(b, (uint64_t)missing * COST_BIT);
     return BUDGET_STATE_NOT_LAST;
-}
-
-/* --- the file --- */
-
-static int write_all(int fd, struct str s)
-{
-    while (s.n > 0) {
-        ssize_t n = write(fd, s.p, s.n);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        s = str_from(s, (size_t)n);
-    }
-    return fsync(fd);
-}
-
-int budget_state_write(int dirfd, const char *name, struct str bytes, struct err *err)
-{
-    char beside[80];
-    if (snprintf(beside, sizeof beside, "%s.new", name) >= (int)sizeof beside)
-        return err_set(err, "budgets: expected a file name of at most %zu bytes", sizeof beside - 5);
-    if (unlinkat(dirfd, beside, 0) < 0 && errno != ENOENT)
-        return err_set_errno(err, "budgets: %s cannot be removed", beside);
-    int fd = openat(dirfd, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_set_errno(err, "budgets: %s cannot be made", beside);
-    int r = write_all(fd, bytes);
-    if (close(fd) < 0 || r < 0 || renameat(dirfd, beside, dirfd, name) < 0 || fsync(dirfd) < 0) {
-        err_set_errno(err, "budgets: %s cannot be written", name);
-        unlinkat(dirfd, beside, 0);
-        return -1;
-    }
-    return 0;
-}
-
-static int read_all(int fd, struct buf *out)
-{
-    for (;;) {
-        char *room = buf_reserve(out, 4096);
-        if (!room)
-            return -1;
-        ssize_t n = read(fd, room, 4096);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return (int)n;
-        buf_wrote(out, (size_t)n);
-    }
-}
-
-int budget_state_read(int dirfd, const char *name, struct buf *out, struct err *err)
-{
-    int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : err_set_errno(err, "budgets: %s cannot be opened", name);
-    struct stat st;
-    int r = -1;
-    if (fstat(fd, &st) < 0)
-        err_set_errno(err, "budgets: %s", name);
-    else if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022) != 0)
-        err_set(err, "budgets: %s: expected a plain file of uid %u that nobody else may write", name, geteuid());
-    else if (st.st_size > BUDGET_STATE_MAX)
-        err_set(err, "budgets: %s: expected at most %d bytes, got %lld", name, BUDGET_STATE_MAX, (long long)st.st_size);
-    else if (read_all(fd, out) < 0)
-        err_set_errno(err, "budgets: %s cannot be read", name);
-    else
-        r = 1;
-    close(fd);
-    return r;
 }

@@ -20,10 +20,4 @@ enum budget_state { BUDGET_STATE_WHOLE = 0, BUDGET_STATE_NOT_LAST, BUDGET_STATE_
 /* Into a budget that has not been charged yet. err: what is wrong with a damaged one, and what it was begun with. */
 enum budget_state budget_state_load(struct budget *b, struct str bytes, uint64_t now_ms, struct err *err);
 
-/* A file NAME in the folder dirfd, mode 0600, replaced as a whole (written beside it, synced, renamed). 0 or -1. */
-int budget_state_write(int dirfd, const char *name, struct str bytes, struct err *err);
-/* 1: *out has its bytes. 0: there is no such file. -1: it cannot be read, is no plain file of this user's, or is larger
- * than BUDGET_STATE_MAX: as damaged as one whose bytes are wrong. */
-int budget_state_read(int dirfd, const char *name, struct buf *out, struct err *err);
-
 #endif

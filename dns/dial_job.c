@@ -265,6 +265,21 @@ static bool parent_resolves(const struct dial_job *j)
            policy_credentials(s->policy, j->target->agent, &j->host, &first, 1) == 0;
 }
 
+/* The name is about to be asked of somebody. */
+static enum end guarded(const struct dial_job *j, const char **ret_why)
+{
+    const struct asker *a = j->target;
+    struct name_guard_ask ask = { .agent = a->agent,
+                                  .rule = a->rule,
+                                  .host = &j->host,
+                                  .name = host_str(&j->host),
+                                  .event = DETECTOR_DIAL,
+                                  .observe = a->observe,
+                                  .conn_id = str_c(a->conn_id),
+                                  .request_id = str_c(a->request_id) };
+    return name_guard_judge(j->env->guard, &ask, ret_why);
+}
+
 static void resolve(struct dial_job *j, const struct host *host)
 {
     if (host_is_ip(host)) {
@@ -292,6 +307,11 @@ static void resolve(struct dial_job *j, const struct host *host)
             end_denied(j, j->target->agent->name, END_ORIGIN_DNS, why);
             return;
         }
+    }
+    enum end end = j->state == JOB_TARGET ? guarded(j, &why) : END_OK;
+    if (end != END_OK) {
+        end_denied(j, j->target->agent->name, end, why);
+        return;
     }
     if (j->state == JOB_TARGET && j->via_parent && parent_resolves(j))
         go_on(j, NULL, 0); /* the parent looks it up */

@@ -10,12 +10,14 @@
 #define DNS_DIAL_JOB_H
 
 #include "dns/lookup.h"
+#include "dns/name_guard.h"
 #include "policy/policy.h"
 
 /* What all jobs share; lives longer than any of them. */
 struct dial_env {
     struct loop *loop;
     struct lookups *lookups;
+    struct name_guard *guard;
     struct dns_log *log;
     const struct own_addresses *own;
 };

@@ -10,10 +10,12 @@
 #include "base/msg.h"
 #include "dns/dial_client.h"
 #include "dns/dial_job.h"
+#include "dns/name_guard.h"
 #include "dns/responder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { LANES = 128, TRY_MS = 1000, DIAL_SLOTS = 1024, NAME_MAX_BYTES = 128, ID_MAX_BYTES = 32 };
 
@@ -39,6 +41,7 @@ struct resolver {
     struct snapshot *snapshot;
     struct dns_log *log;
     struct lookups *lookups;
+    struct name_guard *guard;
     struct responder *responder;
     struct own_addresses own;
     struct ip *own_ips;
@@ -224,8 +227,9 @@ static bool same_servers(const struct snapshot *a, const struct snapshot *b)
 }
 
 /* Takes the reference. */
-static void use_snapshot(struct resolver *r, struct snapshot *s)
+static void use_snapshot(struct resolver *r, struct snapshot *s, struct canary *canary)
 {
+    struct err err;
     const struct limits *limits = &s->config->limits;
     if (!r->snapshot || !same_servers(r->snapshot, s)) {
         lookups_set_servers(r->lookups, s->servers, s->nservers);
@@ -236,17 +240,21 @@ static void use_snapshot(struct resolver *r, struct snapshot *s)
                       DNS_SERVERS_MAX);
     }
     lookups_set_limits(r->lookups, limits->dns_cache, limits->dns_ttl_max);
+    if (name_guard_set(r->guard, s, canary, &err)) /* as with an old policy: it must not stay in force */
+        log_fatal("%s", err.text);
     dns_log_configure(r->log, limits->refusals_per_second, limits->event_lag);
     responder_set_snapshot(r->responder, s);
     snapshot_unref(&r->snapshot);
     r->snapshot = s;
 }
 
-struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct sink *sink,
-                              struct err *err)
+struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct canary *canary,
+                              int budget_fd, struct sink *sink, struct err *err)
 {
     struct resolver *r = calloc(1, sizeof *r);
     if (!r) {
+        if (budget_fd >= 0)
+            close(budget_fd);
         err_set(err, "resolver: out of memory");
         return NULL;
     }
@@ -254,7 +262,12 @@ struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resol
     struct snapshot *s = snapshot_new(p, resolv_conf);
     r->log = dns_log_new(l, sink, err);
     r->lookups = r->log ? lookups_new(l, r->log, LANES, TRY_MS, err) : NULL;
-    r->responder = r->lookups ? responder_new(l, r->lookups, r->log, &r->own, err) : NULL;
+    r->guard = r->lookups ? name_guard_new(l, sink, err) : NULL;
+    if (r->guard)
+        name_guard_open(r->guard, budget_fd);
+    else if (budget_fd >= 0)
+        close(budget_fd);
+    r->responder = r->guard ? responder_new(l, r->lookups, r->guard, r->log, &r->own, err) : NULL;
     if (!s || !r->responder) {
         if (!s)
             err_set(err, "resolver: out of memory");
@@ -262,9 +275,9 @@ struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resol
         resolver_free(&r);
         return NULL;
     }
-    r->env = (struct dial_env) { l, r->lookups, r->log, &r->own };
+    r->env = (struct dial_env) { l, r->lookups, r->guard, r->log, &r->own };
     lookups_set_own(r->lookups, &r->own);
-    use_snapshot(r, s);
+    use_snapshot(r, s, canary);
     return r;
 }
 
@@ -278,6 +291,7 @@ void resolver_free(struct resolver **rp)
         worker_free(r->workers);
     responder_free(&r->responder); /* its questions wait for look-ups */
     lookups_free(&r->lookups);
+    name_guard_free(&r->guard);
     dns_log_free(&r->log);
     snapshot_unref(&r->snapshot);
     free(r->own_ips);
@@ -285,12 +299,12 @@ void resolver_free(struct resolver **rp)
     free(r);
 }
 
-void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf)
+void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf, struct canary *canary)
 {
     struct snapshot *s = snapshot_new(p, resolv_conf);
     if (!s) /* an old policy must not stay in force: die and be restarted on the new one */
         log_fatal("out of memory for the new snapshot");
-    use_snapshot(r, s);
+    use_snapshot(r, s, canary);
 }
 
 void resolver_set_own(struct resolver *r, const struct own_addresses *own)

@@ -9,15 +9,18 @@
 #include "audit/sink.h"
 #include "base/err.h"
 #include "base/loop.h"
+#include "dns/canary.h"
 #include "policy/policy.h"
 
 struct resolver;
-/* resolv_conf: bytes of /etc/resolv.conf as the supervisor read them (for the upstream `system`). sink is borrowed. */
-struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct sink *sink,
-                              struct err *err);
+/* resolv_conf: bytes of /etc/resolv.conf as the supervisor read them (for the upstream `system`). canary: pieces of all
+ * placeholders, a reference of its own is taken; NULL: there are none. budget_fd: where what was spent on names is kept
+ * (dns/budget_file.h), taken also on failure; -1: nowhere. sink is borrowed. */
+struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resolv_conf, struct canary *canary,
+                              int budget_fd, struct sink *sink, struct err *err);
 void resolver_free(struct resolver **r);
 /* The next dial uses the new snapshot. */
-void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf);
+void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf, struct canary *canary);
 /* Serves one worker; takes fd. */
 int resolver_add_worker(struct resolver *r, unsigned index, int fd, struct err *err);
 /* Serves the DNS port on these sockets; takes both, also on failure. A text that is there already is replaced. */

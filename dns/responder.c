@@ -54,6 +54,7 @@ struct forward {
 struct responder {
     struct loop *loop;
     struct lookups *lookups;
+    struct name_guard *guard;
     struct dns_log *log;
     const struct own_addresses *own;
     struct dns_port *port;
@@ -434,10 +435,46 @@ static bool put_forward(struct responder *r, struct asked *a)
 
 /* --- a question --- */
 
+/* Will somebody else see that it was asked? */
+static bool goes_upstream(const struct responder *r, const struct asked *a)
+{
+    const struct name_ruling *n = &a->ruling;
+    if (!r->snapshot->config->dns_forward || n->fixed)
+        return false;
+    return n->fate == NAME_RECORDS || (n->fate == NAME_ADDRESS && !lookup_known(r->lookups, host_str(&n->host), wanted(a->q)));
+}
+
+/* May it be answered, as far as the data in it is concerned? What policy refused is only scored. */
+static bool guarded(struct responder *r, struct asked *a)
+{
+    const struct name_ruling *n = &a->ruling;
+    bool reached = n->fate >= NAME_NO_DATA, observe = reached && n->verdict == VERDICT_OBSERVE;
+    char client[46];
+    const char *why;
+    struct name_guard_ask ask = {
+        .agent = a->agent,
+        .rule = reached && !observe ? n->rule : NULL,
+        .host = n->host.n && !host_is_ip(&n->host) ? &n->host : NULL,
+        .name = query_name(a->q),
+        .qtype = a->q->type,
+        .event = goes_upstream(r, a) ? DETECTOR_QUESTION : DETECTOR_SYNTHETIC,
+        .fixed = n->fixed,
+        .observe = observe,
+        .client = str_c(ip_format(&a->from->client, client)),
+    };
+    enum end end = name_guard_judge(r->guard, &ask, &why);
+    if (end == END_OK || !reached)
+        return true;
+    refuse(a, end == END_EXFILTRATION ? WIRE_REFUSED : WIRE_SERVFAIL, end, why);
+    return false;
+}
+
 /* True: the answer comes later. */
 static bool answer_name(struct responder *r, struct asked *a)
 {
     name_rule(r->snapshot, a->agent, a->q, clock_wall_us(), &a->ruling);
+    if (!guarded(r, a))
+        return false;
     switch (a->ruling.fate) {
     case NAME_REFUSED:
         a->rcode = WIRE_REFUSED;
@@ -502,7 +539,7 @@ static size_t on_message(void *ctx, const struct dns_peer *from, struct str mess
 
 /* --- the whole --- */
 
-struct responder *responder_new(struct loop *l, struct lookups *lookups, struct dns_log *log,
+struct responder *responder_new(struct loop *l, struct lookups *lookups, struct name_guard *guard, struct dns_log *log,
                                 const struct own_addresses *own, struct err *err)
 {
     static const struct dns_port_ops ops = { on_message };
@@ -513,6 +550,7 @@ struct responder *responder_new(struct loop *l, struct lookups *lookups, struct 
     }
     r->loop = l;
     r->lookups = lookups;
+    r->guard = guard;
     r->log = log;
     r->own = own;
     r->port = dns_port_new(l, &ops, r, err);

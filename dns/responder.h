@@ -11,11 +11,12 @@
 
 #include "dns/dns_log.h"
 #include "dns/lookup.h"
+#include "dns/name_guard.h"
 #include "dns/snapshot.h"
 
 struct responder;
 /* All but l are borrowed. */
-struct responder *responder_new(struct loop *l, struct lookups *lookups, struct dns_log *log,
+struct responder *responder_new(struct loop *l, struct lookups *lookups, struct name_guard *guard, struct dns_log *log,
                                 const struct own_addresses *own, struct err *err);
 void responder_free(struct responder **r);
 /* Takes a reference of its own. Before the first listener. */

@@ -333,6 +333,16 @@ const struct placeholder *placeholder_of(const struct placeholder_table *t, cons
     return str_eq(ph->agent->name, a->name) && str_eq(ph->credential->name, c->name) ? ph : NULL;
 }
 
+size_t placeholder_fixed(const struct placeholder *p)
+{
+    size_t n;
+    const struct shape *shapes = placeholder_shapes(&n);
+    for (size_t i = 0; i < n; i++)
+        if (placeholder_shape_fits(&shapes[i], p->text))
+            return shapes[i].prefix;
+    return 0;
+}
+
 const struct placeholder *placeholder_find(const struct placeholder_table *t, struct str token)
 {
     uint32_t i = *index_slot(t, token);

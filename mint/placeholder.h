@@ -42,6 +42,8 @@ struct placeholder_table *placeholder_table_ref(struct placeholder_table *t);
 void placeholder_table_unref(struct placeholder_table **t);
 const struct placeholder *placeholder_of(const struct placeholder_table *t, const struct agent *a,
                                          const struct credential *c);
+/* Bytes at its beginning that all of its shape have ("ghp_"); 0: it has no shape. */
+size_t placeholder_fixed(const struct placeholder *p);
 /* Exact token -> entry, or NULL. */
 const struct placeholder *placeholder_find(const struct placeholder_table *t, struct str token);
 /* Has the shape and MAC of one of ours (of any time), though it is not in the table. */

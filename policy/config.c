@@ -246,6 +246,9 @@ static bool defaults(struct config_reader *r)
     c->audit.max_bytes = (uint64_t)20 << 30;
     c->audit.keep_ms = (uint64_t)90 * 86400 * 1000;
     c->audit.sync_ms = 1000;
+    c->exfiltration.zone_bits = c->exfiltration.zone_refill = 1024;
+    c->exfiltration.agent_bits = 8192;
+    c->exfiltration.agent_zones = 64;
     limits_default(&c->limits);
     c->state_dir = arena_printf(&c->arena, "%.*s/state", STR_ARG(c->dir));
     c->proxy = arena_alloc(&c->arena, sizeof *c->proxy);

@@ -149,6 +149,9 @@ struct config_sidecar {
     struct config_at at;
 };
 
+/* `action` of a class of findings. */
+enum finding_action { FINDING_BLOCK = 0, FINDING_FLAG, FINDING_LOG };
+
 struct config {
     struct arena arena;
     struct str file, dir; /* as given; absolute folder */
@@ -192,6 +195,13 @@ struct config {
     size_t ncredentials;
     struct config_sidecar *sidecars;
     size_t nsidecars;
+    struct {
+        enum finding_action tunnel;
+        uint32_t zone_bits, zone_refill;  /* of an agent and a zone: at once, and a day */
+        uint32_t agent_bits, agent_zones; /* a day; an hour */
+        struct host_pattern *exempt;
+        size_t nexempt;
+    } exfiltration;
     struct {
         uint64_t segment_bytes, keep_ms, max_bytes;
         bool sync_always;

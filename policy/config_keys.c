@@ -45,6 +45,9 @@ static const char *const section_title[SECTION_COUNT] = {
     [SECTION_CREDENTIAL] = "credentials[]",
     [SECTION_SOURCE] = "credentials[].source: exactly one of these",
     [SECTION_SIDECAR] = "sidecars[]",
+    [SECTION_EXFILTRATION] = "exfiltration",
+    [SECTION_DNS_TUNNEL] = "exfiltration.dns_tunnel",
+    [SECTION_EXFILTRATION_AGENT] = "exfiltration.agent",
     [SECTION_AUDIT] = "audit",
 };
 

@@ -29,6 +29,9 @@ enum config_section {
     SECTION_CREDENTIAL,
     SECTION_SOURCE,
     SECTION_SIDECAR,
+    SECTION_EXFILTRATION,
+    SECTION_DNS_TUNNEL,
+    SECTION_EXFILTRATION_AGENT,
     SECTION_AUDIT,
     SECTION_COUNT
 };
@@ -145,6 +148,14 @@ bool read_source_file(struct config_reader *r, const struct ynode *v, void *out)
 bool read_source_exec(struct config_reader *r, const struct ynode *v, void *out);
 bool read_sidecars(struct config_reader *r, const struct ynode *v, void *out);
 bool read_peer_uid(struct config_reader *r, const struct ynode *v, void *out);
+bool read_exfiltration(struct config_reader *r, const struct ynode *v, void *out);
+bool read_dns_tunnel(struct config_reader *r, const struct ynode *v, void *out);
+bool read_exfiltration_agent(struct config_reader *r, const struct ynode *v, void *out);
+bool read_finding_action(struct config_reader *r, const struct ynode *v, void *out);
+bool read_bits(struct config_reader *r, const struct ynode *v, void *out);
+bool read_bits_a_day(struct config_reader *r, const struct ynode *v, void *out);
+bool read_agent_bits(struct config_reader *r, const struct ynode *v, void *out);
+bool read_zones_an_hour(struct config_reader *r, const struct ynode *v, void *out);
 bool read_audit(struct config_reader *r, const struct ynode *v, void *out);
 bool read_keep(struct config_reader *r, const struct ynode *v, void *out);
 bool read_sync(struct config_reader *r, const struct ynode *v, void *out);

@@ -63,7 +63,7 @@ static void world_make(void)
     if (ring < 0 || ring_reader_init(&world.events, ring, &err) < 0)
         abort();
     struct sink *s = sink_open(ring, eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK), &err);
-    world.resolver = s ? resolver_new(world.loop, p, STR_NONE, s, &err) : NULL;
+    world.resolver = s ? resolver_new(world.loop, p, STR_NONE, NULL, -1, s, &err) : NULL;
     if (!world.resolver)
         abort();
 }

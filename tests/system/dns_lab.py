@@ -213,15 +213,15 @@ while True:
 class Iodine:
     LINK, PORT = "10.99.0.1", 4000
 
-    def __init__(self, net):
-        self.net = net
-        self.server = net.start("outside", tool("iodined"), "-f", "-c", "-DD", "-P", "secret", "-l", OUTSIDE, f"{self.LINK}/24", ZONE, log="iodined")
+    def __init__(self, net, zone=ZONE):
+        self.net, self.zone = net, zone
+        self.server = net.start("outside", tool("iodined"), "-f", "-c", "-DD", "-P", "secret", "-l", OUTSIDE, f"{self.LINK}/24", zone, log="iodined")
         L.wait_for(lambda: "Listening to dns" in read(self.server), lambda: "iodined: " + read(self.server))
         self.sink = net.start("outside", sys.executable, "-u", "-c", SINK, "0.0.0.0", str(self.PORT), log="sink")
         L.wait_for(lambda: "listens" in read(self.sink), "the sink")
 
     def client(self, *options):
-        return self.net.start("sandbox", tool("iodine"), "-f", "-r", "-P", "secret", *options, NEAR, ZONE, log="iodine")
+        return self.net.start("sandbox", tool("iodine"), "-f", "-r", "-P", "secret", *options, NEAR, self.zone, log="iodine")
 
     @staticmethod
     def up(p):

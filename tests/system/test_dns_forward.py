@@ -55,9 +55,10 @@ def script(qname, kind):
     return ZONE.get((qname, kind), (0, [], [soa(60)]) if (qname, 1) in ZONE else (3, [], [soa(60)]))
 
 
-def forwarding(**kw):
+def forwarding(tail="", **kw):
+    """What names may carry out is another test's."""
     up = Upstream(script)
-    lab = make(resolver=FORWARD, rules=RULES, upstreams=f"127.0.0.1:{up.port}", **kw)
+    lab = make(resolver=FORWARD, rules=RULES, upstreams=f"127.0.0.1:{up.port}", tail='exfiltration: {exempt: ["*"]}\n' + tail, **kw)
     lab.up = up
     return lab
 

@@ -32,6 +32,9 @@ def datagrams(net):
     return int(seen["InDatagrams"]) + int(seen["NoPorts"])
 
 
+ELSEWHERE = "t.evil-zone.org"  # of no rule, and not special as .test is
+
+
 def clients_of(d):
     """iodine with every record type and codec, or a few of them."""
     options = [(f"-T{t}", f"-O{c}") for t in TYPES for c in CODECS] if FULL else [(f"-T{t}",) for t in ("NULL", "TXT", "A")]
@@ -59,7 +62,8 @@ def test_iodine():
 
 
 def test_dns2tcp():
-    """As above: no byte comes to the server's resource."""
+    """As above: no byte comes to the server's resource. (Its names need their letter case, which a forwarded question does not keep: no configuration lets it
+    through.)"""
     with D.Net() as net:
         d = D.Dns2tcp(net)
         with outgate() as lab:
@@ -72,6 +76,45 @@ def test_dns2tcp():
         with D.Relay():
             d.client("-T", "TXT")
             assert d.transfer(8192) == 8192
+
+
+TUNNELS = f'  - {{name: tunnels, hosts: ["*.{D.ZONE}", {D.ZONE}], dns_types: [A, AAAA, TXT], action: allow}}'
+
+
+def under_a_rule(action):
+    """An operator lets the tunnel's zone through, wildcard, types and all; nothing but dns_tunnel.action differs."""
+    return outgate(rules=TUNNELS, resolver="  answer: forward", tail=f"exfiltration: {{dns_tunnel: {{action: {action}}}}}\nlimits: {{dns_rate: 100000}}\n")
+
+
+def test_iodine_under_a_rule():
+    """The control run, in which the transfer succeeds, and the same with `block`: it is cut before the link is up."""
+    with D.Net() as net:
+        d = D.Iodine(net)
+        with under_a_rule("flag") as lab:
+            p = d.client("-TTXT", "-OBase32")
+            wait_for(lambda: d.up(p), lambda: D.read(p), 50)
+            assert d.transfer(8192) == 8192
+            lab.event(lambda e: e["class"] == "dns_tunnel" and "evil.test" in e["sentence"], ("finding",))
+            net.stop(p)
+        with under_a_rule("block") as lab:
+            started = time.monotonic()
+            p = d.client("-TTXT", "-OBase32")
+            e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",), timeout=30)
+            assert e["qname"].endswith(D.ZONE) and e["rcode"] == "REFUSED" and e["rule"] == "tunnels", e
+            wait_for(lambda: time.monotonic() - started > (60 if FULL else 10) or d.up(p), "its time", 70)
+            assert not d.up(p), D.read(p)
+
+
+def test_iodine_in_observe_mode():
+    """No rule names the zone, `mode: observe` lets questions through: its first attempts may be heard, the link never comes up."""
+    with D.Net() as net:
+        d = D.Iodine(net, ELSEWHERE)
+        with outgate(resolver="  answer: forward", tail="mode: observe\nlimits: {dns_rate: 100000}\n") as lab:
+            before, started = datagrams(net), time.monotonic()
+            p = d.client("-OBase32")
+            lab.event(lambda e: e["qname"].endswith(ELSEWHERE) and e["verdict"] == "observe", ("dns",))
+            wait_for(lambda: time.monotonic() - started > (60 if FULL else 10) or d.up(p), "its time", 70)
+            assert not d.up(p) and datagrams(net) - before < 100, (D.read(p), datagrams(net) - before)
 
 
 def commands(name):

@@ -138,10 +138,10 @@ def echoes(extra="", ahead=b""):
 
     def handler(conn, origin):
         switch(conn, origin, extra, ahead)
-        origin.frames = []
+        frames = origin.frames = []  # this connection's: one before it may still be at its end
         while True:
             f = read_frame(conn)
-            origin.frames.append(f)
+            frames.append(f)
             if f.op == PING:
                 conn.send(frame(f.payload, PONG, masked=False))
             elif f.op == CLOSE:

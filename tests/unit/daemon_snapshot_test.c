@@ -21,6 +21,7 @@ static struct snapshot sample(void)
         .dir = STR("/etc/outgate"),
         .text = STR("version: 1\n"),
         .install_key = STR("0123456789abcdef0123456789abcdef"),
+        .placeholders = STR("a list"),
         .own_ca = STR("-----CA-----"),
         .system_roots = STR("-----ROOTS-----"),
         .resolv_conf = STR("nameserver 192.0.2.1\n"),
@@ -56,6 +57,7 @@ static void test_round_trip(void **state)
     check_str(got.dir, s.dir);
     check_str(got.text, s.text);
     check_str(got.install_key, s.install_key);
+    check_str(got.placeholders, s.placeholders);
     check_str(got.own_ca, s.own_ca);
     check_str(got.system_roots, s.system_roots);
     check_str(got.resolv_conf, s.resolv_conf);

@@ -3,14 +3,10 @@
 
 #include "dns/name_cost.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -196,63 +192,12 @@ static void test_full(void **state)
     buf_done(&bytes);
 }
 
-static void test_file(void **state)
-{
-    (void)state;
-    char folder[] = "/tmp/outgate-budget-XXXXXX";
-    struct buf bytes, got;
-    struct err err;
-    assert_non_null(mkdtemp(folder));
-    int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(dir >= 0);
-    save(&bytes, true);
-    buf_init(&got, BUDGET_STATE_MAX);
-    assert_int_equal(budget_state_read(dir, "budgets", &got, &err), 0);
-    for (int i = 0; i < 2; i++) { /* new, and over the old one */
-        buf_reset(&got);
-        assert_int_equal(budget_state_write(dir, "budgets", buf_str(&bytes), &err), 0);
-        assert_int_equal(budget_state_read(dir, "budgets", &got, &err), 1);
-        assert_true(str_eq(buf_str(&got), buf_str(&bytes)));
-    }
-    struct stat st;
-    assert_int_equal(fstatat(dir, "budgets", &st, 0), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(faccessat(dir, "budgets.new", F_OK, 0), -1);
-    /* What somebody else could have put there is not read. */
-    buf_reset(&got);
-    assert_int_equal(fchmodat(dir, "budgets", 0620, 0), 0);
-    assert_int_equal(budget_state_read(dir, "budgets", &got, &err), -1);
-    assert_int_equal(fchmodat(dir, "budgets", 0600, 0), 0);
-    assert_int_equal(symlinkat("budgets", dir, "link"), 0);
-    assert_int_equal(budget_state_read(dir, "link", &got, &err), -1);
-    assert_int_equal(mkfifoat(dir, "pipe", 0600), 0);
-    assert_int_equal(budget_state_read(dir, "pipe", &got, &err), -1);
-    int fd = openat(dir, "large", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    assert_true(fd >= 0 && ftruncate(fd, BUDGET_STATE_MAX + 1) == 0);
-    close(fd);
-    assert_int_equal(budget_state_read(dir, "large", &got, &err), -1);
-    assert_int_equal(budget_state_read(dir, "budgets", &got, &err), 1); /* the control */
-    /* A link where the new file would be made is taken away, not followed. */
-    assert_int_equal(symlinkat("large", dir, "budgets.new"), 0);
-    assert_int_equal(budget_state_write(dir, "budgets", buf_str(&bytes), &err), 0);
-    assert_int_equal(fstatat(dir, "large", &st, 0), 0);
-    assert_int_equal(st.st_size, BUDGET_STATE_MAX + 1);
-    static const char *const names[] = { "budgets", "link", "pipe", "large" };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlinkat(dir, names[i], 0);
-    close(dir);
-    assert_int_equal(rmdir(folder), 0);
-    buf_done(&got);
-    buf_done(&bytes);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_many_restarts),
         cmocka_unit_test(test_not_last),   cmocka_unit_test(test_not_last_much_later),
         cmocka_unit_test(test_damaged),    cmocka_unit_test(test_full),
-        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static inline void lab_yaml(struct lab *lab, char out[8192], const char *top, co
         snprintf(upstreams, sizeof upstreams, "%s127.0.0.1:%u", lab_scheme, lab->servers[0].port);
     int n = snprintf(
         out, 8192,
-        "version: 1\nstate_dir: state\n%s\n"
+        "version: 1\nstate_dir: state\nexfiltration: {exempt: [\"*\"]}\n%s\n"
         "resolver: {answer: %s, upstreams: [%s], synthetic: {v4: 10.77.0.1}, hosts: {fixed.test: [127.0.0.2], bad-fixed.test: [127.0.0.2, "
         "10.9.9.9]}}\n"
         "agents:\n  - {name: coder, identify: [{source: 10.77.0.2/32}, {source: 127.0.0.1/32}]}\n"
@@ -116,7 +116,7 @@ static inline void lab_connect(struct lab *lab, size_t ring_bytes)
     assert_int_equal(ring_reader_init(&lab->events, ring, &err), 0);
     lab->sink = sink_open(ring, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), &err);
     assert_non_null(lab->sink);
-    lab->resolver = resolver_new(lab->loop, lab->policy, STR_NONE, lab->sink, &err);
+    lab->resolver = resolver_new(lab->loop, lab->policy, STR_NONE, NULL, -1, lab->sink, &err);
     assert_non_null(lab->resolver);
     lab->client = dial_client_new(lab->loop, &err);
     assert_non_null(lab->client);

@@ -518,11 +518,11 @@ static void test_reload(void **state)
     char yaml[8192];
     lab_yaml(&lab, yaml, "", "  - {name: web, hosts: [else.test], action: allow}\n");
     struct policy *p = lab_policy(yaml);
-    resolver_set_policy(lab.resolver, p, STR_NONE);
+    resolver_set_policy(lab.resolver, p, STR_NONE, NULL);
     policy_unref(&p);
     assert_int_equal(lab_dial(&lab, &d).end, END_HOST_DENIED);
     assert_int_equal(lab.servers[0].asked, 2);
-    resolver_set_policy(lab.resolver, lab.policy, STR_NONE);
+    resolver_set_policy(lab.resolver, lab.policy, STR_NONE, NULL);
     assert_int_equal(lab_dial(&lab, &d).end, END_OK);
     assert_int_equal(lab.servers[0].asked, 2); /* same servers: what they said is still known */
     lab_stop(&lab);
@@ -546,7 +546,7 @@ static void test_servers_change_under_way(void **state)
     lab_yaml(&lab, yaml, "", text);
     lab_scheme = "";
     struct policy *p = lab_policy(yaml);
-    resolver_set_policy(lab.resolver, p, STR_NONE);
+    resolver_set_policy(lab.resolver, p, STR_NONE, NULL);
     policy_unref(&p);
     lab_run(&lab, &first, 15000);
     assert_int_equal(first.end, END_OK);
@@ -715,9 +715,9 @@ static int locked_down(bool open_a_file)
         lab_yaml(&lab, yaml, "", "  - {name: web, hosts: [\"*.a.test\"], action: allow}\n");
         lab.servers[0].port = port;
         struct policy *p = lab_policy(yaml);
-        resolver_set_policy(lab.resolver, p, STR("nameserver 127.0.0.9\n"));
+        resolver_set_policy(lab.resolver, p, STR("nameserver 127.0.0.9\n"), NULL);
         lab_dial(&lab, &(struct lab_dial) { .host = "y.a.test", .rule = "web", .port = 443, .timeout_ms = 100 });
-        resolver_set_policy(lab.resolver, lab.policy, STR_NONE);
+        resolver_set_policy(lab.resolver, lab.policy, STR_NONE, NULL);
         if (lab_dial(&lab, &(struct lab_dial) { .host = "z.a.test", .rule = "web" }).end != END_OK)
             _exit(4);
         if (open_a_file)

@@ -166,7 +166,7 @@ static void test_gone_while_waiting(void **state)
             resolver_drop_listener(p.lab.resolver, STR("here"));
         if (way == 3) {
             struct policy *again = policy_ref(p.lab.policy);
-            resolver_set_policy(p.lab.resolver, again, STR_NONE);
+            resolver_set_policy(p.lab.resolver, again, STR_NONE, NULL);
             policy_unref(&again);
         }
         lab_idle(&p.lab, 20);

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dns/name_guard.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "dns/budget_file.h"
+#include "dns/special_name.h"
+#include "policy/host_pattern.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { COUNTERS = 64, SECOND_MS = 1000, SAVE_MS = 30000, SCORE_MAX = 100 };
+
+/* Findings of one (agent, class) in one second. */
+struct counter {
+    uint64_t key, since_ms, written, counted;
+    struct event sample; /* of the last one counted */
+};
+
+struct name_guard {
+    struct loop *loop;
+    struct sink *sink;
+    struct detector *detector;
+    struct snapshot *snapshot;
+    struct budget_file file;
+    bool unsaved; /* a save failed: what was charged since is in no file */
+    struct timer save, second;
+    struct counter *counters[COUNTERS];
+};
+
+/* --- what was spent --- */
+
+static int save(struct name_guard *g, bool last)
+{
+    struct err err;
+    if (g->file.fd < 0)
+        return 0;
+    bool said = g->unsaved;
+    g->unsaved = budget_file_save(&g->file, detector_budget(g->detector), last, loop_now_ms(g->loop), &err) < 0;
+    if (g->unsaved && !said)
+        log_error("%s: names that cost something are refused until it can be", err.text);
+    return g->unsaved ? -1 : 0;
+}
+
+static void on_save(struct timer *t)
+{
+    struct name_guard *g = (struct name_guard *)((char *)t - offsetof(struct name_guard, save));
+    timer_set(g->loop, t, SAVE_MS);
+    if (g->unsaved || budget_unsaved(detector_budget(g->detector)))
+        (void)save(g, false);
+}
+
+void name_guard_open(struct name_guard *g, int fd)
+{
+    struct err err;
+    if (fd < 0)
+        return;
+    if (budget_file_open(&g->file, fd, detector_budget(g->detector), loop_now_ms(g->loop), &err) == BUDGET_STATE_DAMAGED)
+        log_error("%s", err.text);
+    (void)save(g, false); /* from now on more may be out than the file says */
+}
+
+/* --- findings --- */
+
+static struct str severity_word(enum detector_severity s)
+{
+    static const char *const words[] = { "info", "info", "medium", "critical" };
+    return str_c(words[s]);
+}
+
+static void build(struct event *e, const struct name_guard_ask *ask, const struct detector_finding *f)
+{
+    char line[DETECTOR_LINE], features[256];
+    unsigned score = f->rule == DETECTOR_PLACEHOLDER ? SCORE_MAX : f->score.bits < SCORE_MAX ? f->score.bits : SCORE_MAX;
+    event_init(e, EVENT_FINDING);
+    event_put_str(e, FIELD_AGENT, ask->agent->name);
+    if (ask->client.n)
+        event_put_str(e, FIELD_CLIENT, ask->client);
+    if (ask->conn_id.n)
+        event_put_str(e, FIELD_CONN_ID, ask->conn_id);
+    if (ask->request_id.n)
+        event_put_str(e, FIELD_REQUEST_ID, ask->request_id);
+    event_put_str(e, FIELD_HOST, f->zone.zone);
+    event_put_str(e, FIELD_CLASS, str_c(f->class));
+    event_put_str(e, FIELD_SEVERITY, severity_word(f->severity));
+    event_put_u64(e, FIELD_SCORE, score);
+    int n = snprintf(features, sizeof features, "{\"rule\":\"%s\",\"score\":%u,\"cost\":%llu,\"spent\":%llu,\"of\":%llu,\"distinct\":%u,\"blocked\":%s}",
+                     detector_rule_text(f->rule), f->score.bits, (unsigned long long)(f->account.cost / COST_BIT),
+                     (unsigned long long)(f->account.before / COST_BIT), (unsigned long long)(f->account.limit / COST_BIT),
+                     f->account.names, f->allow ? "false" : "true");
+    if (n > 0 && (size_t)n < sizeof features)
+        event_put_str(e, FIELD_FEATURES, str_of(features, (size_t)n));
+    event_put_str(e, FIELD_SENTENCE, str_c(detector_explain(f, line)));
+    if (ask->request_id.n)
+        event_add(e, FIELD_SUBJECTS, ask->request_id);
+}
+
+static void flush(struct name_guard *g, struct counter *c)
+{
+    if (!c->counted)
+        return;
+    event_put_u64(&c->sample, FIELD_COUNT, c->counted);
+    if (sink_write(g->sink, &c->sample, false))
+        log_error("the audit log has no room for %llu findings in names", (unsigned long long)c->counted);
+    c->counted = 0;
+}
+
+static void on_second(struct timer *t)
+{
+    struct name_guard *g = (struct name_guard *)((char *)t - offsetof(struct name_guard, second));
+    uint64_t now = loop_now_ms(g->loop);
+    bool more = false;
+    for (size_t i = 0; i < COUNTERS; i++) {
+        struct counter *c = g->counters[i];
+        if (!c)
+            continue;
+        if (now - c->since_ms < SECOND_MS) {
+            more = true;
+            continue;
+        }
+        flush(g, c);
+        free(c);
+        g->counters[i] = NULL;
+    }
+    if (more)
+        timer_set(g->loop, t, SECOND_MS / 4);
+}
+
+/* Two keys in one place share it: the count of one is written when the other comes. NULL: out of memory. */
+static struct counter *counter_for(struct name_guard *g, const struct name_guard_ask *ask, const char *class)
+{
+    uint64_t key = str_hash(ask->agent->name) ^ str_hash(str_c(class)), now = loop_now_ms(g->loop);
+    struct counter **at = &g->counters[key % COUNTERS];
+    if (*at && ((*at)->key != key || now - (*at)->since_ms >= SECOND_MS))
+        flush(g, *at);
+    else if (*at)
+        return *at;
+    if (!*at && !(*at = malloc(sizeof **at)))
+        return NULL;
+    (*at)->key = key;
+    (*at)->since_ms = now;
+    (*at)->written = (*at)->counted = 0;
+    if (!g->second.loop)
+        timer_set(g->loop, &g->second, SECOND_MS);
+    return *at;
+}
+
+static void record(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f)
+{
+    struct counter *c = g->sink ? counter_for(g, ask, f->class) : NULL;
+    if (!c)
+        return;
+    if (c->written >= g->snapshot->config->limits.refusals_per_second) {
+        build(&c->sample, ask, f);
+        c->counted++;
+        return;
+    }
+    struct event e EVENT_LOCAL;
+    build(&e, ask, f);
+    c->written++;
+    if (sink_write(g->sink, &e, false))
+        log_error("the audit log has no room for a finding (%s)", f->class);
+}
+
+/* --- judging --- */
+
+static bool writes_out(const struct host_pattern *v, size_t n, const struct host *host)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v[i].kind == PATTERN_EXACT && host_pattern_matches(&v[i], host))
+            return true;
+    return false;
+}
+
+static bool is_exempt(const struct config *c, const struct host *host)
+{
+    for (size_t i = 0; i < c->exfiltration.nexempt; i++)
+        if (host_pattern_matches(&c->exfiltration.exempt[i], host))
+            return true;
+    return false;
+}
+
+static enum detector_approval approval_of(const struct name_guard *g, const struct name_guard_ask *ask)
+{
+    if (!ask->host)
+        return DETECTOR_UNAPPROVED;
+    if (is_exempt(g->snapshot->config, ask->host))
+        return ask->rule || ask->observe || ask->fixed ? DETECTOR_EXACT : DETECTOR_UNAPPROVED;
+    if (!ask->rule)
+        return DETECTOR_UNAPPROVED;
+    return ask->fixed || writes_out(ask->rule->hosts, ask->rule->nhosts, ask->host) ? DETECTOR_EXACT : DETECTOR_WILDCARD;
+}
+
+enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why)
+{
+    struct detector_finding f;
+    struct detector_ask d = {
+        .agent = ask->agent->name,
+        .name = ask->name,
+        .qtype = ask->qtype,
+        .approval = approval_of(g, ask),
+        .event = ask->event,
+        .written = ask->fixed || (ask->host && special_name_written(ask->rule, ask->host)),
+        .observe = ask->observe,
+    };
+    detector_judge(g->detector, &d, loop_now_ms(g->loop), &f);
+    if (f.severity != DETECTOR_QUIET)
+        record(g, ask, &f);
+    if (!f.allow) {
+        *ret_why = f.rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
+                                            : "the name looks like data being carried out; see the finding";
+        return END_EXFILTRATION;
+    }
+    if ((f.save_first || (f.charged && g->unsaved)) && save(g, false)) {
+        *ret_why = "what was spent on names cannot be saved";
+        return END_AUDIT_UNAVAILABLE;
+    }
+    return END_OK;
+}
+
+/* --- life --- */
+
+int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err)
+{
+    static const enum detector_act acts[] = { [FINDING_BLOCK] = DETECTOR_BLOCK, [FINDING_FLAG] = DETECTOR_FLAG, [FINDING_LOG] = DETECTOR_LOG };
+    const struct config *c = s->config;
+    struct detector_options o;
+    detector_options_default(&o);
+    o.tunnel = acts[c->exfiltration.tunnel];
+    o.limits.bits = c->exfiltration.zone_bits;
+    o.limits.refill = c->exfiltration.zone_refill;
+    o.limits.agent_bits = o.limits.agent_refill = c->exfiltration.agent_bits;
+    o.limits.zones = c->exfiltration.agent_zones;
+    if (detector_set(g->detector, &o, canary, err))
+        return -1;
+    snapshot_ref(s);
+    snapshot_unref(&g->snapshot);
+    g->snapshot = s;
+    return 0;
+}
+
+struct name_guard *name_guard_new(struct loop *l, struct sink *sink, struct err *err)
+{
+    struct detector_options o;
+    struct name_guard *g = calloc(1, sizeof *g);
+    if (!g) {
+        err_set(err, "resolver: out of memory");
+        return NULL;
+    }
+    g->loop = l;
+    g->sink = sink;
+    g->file.fd = -1;
+    g->save.cb = on_save;
+    g->second.cb = on_second;
+    detector_options_default(&o);
+    g->detector = detector_new(&o, NULL, loop_now_ms(l), err);
+    if (!g->detector) {
+        free(g);
+        return NULL;
+    }
+    timer_set(l, &g->save, SAVE_MS);
+    return g;
+}
+
+void name_guard_free(struct name_guard **gp)
+{
+    struct name_guard *g = *gp;
+    *gp = NULL;
+    if (!g)
+        return;
+    timer_clear(&g->save);
+    timer_clear(&g->second);
+    (void)save(g, true);
+    for (size_t i = 0; i < COUNTERS; i++)
+        if (g->counters[i]) {
+            flush(g, g->counters[i]);
+            free(g->counters[i]);
+        }
+    if (g->file.fd >= 0)
+        close(g->file.fd);
+    detector_free(&g->detector);
+    snapshot_unref(&g->snapshot);
+    free(g);
+}

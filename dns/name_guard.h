@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * name_guard: the detector at work. Every name that the DNS port is asked or that a dial would look up passes here once,
+ * after policy and before a packet leaves; also one that policy refuses, which is scored and costs nothing. Writes the
+ * findings, more than limits.refusals_per_second of one agent and class counted together, and keeps what was spent in a
+ * file: where that cannot be written, nothing that has a cost leaves. */
+#ifndef DNS_NAME_GUARD_H
+#define DNS_NAME_GUARD_H
+
+#include "audit/sink.h"
+#include "base/loop.h"
+#include "dns/detector.h"
+#include "dns/snapshot.h"
+
+struct name_guard;
+/* sink is borrowed; NULL: no finding is written. */
+struct name_guard *name_guard_new(struct loop *l, struct sink *sink, struct err *err);
+/* Saves what was spent, and writes what was counted. */
+void name_guard_free(struct name_guard **g);
+/* Before the first name: loads what was spent. Takes fd; -1: nothing is kept. */
+void name_guard_open(struct name_guard *g, int fd);
+/* From now on. 0, or -1: out of memory (what was said before holds). Takes references of its own. */
+int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err);
+
+struct name_guard_ask {
+    const struct agent *agent;
+    const struct rule *rule;   /* that lets it through; NULL: none */
+    const struct host *host;   /* NULL: it can be none */
+    struct str name;           /* as policy saw it */
+    uint16_t qtype;
+    enum detector_event event;
+    bool fixed;                /* resolver.hosts has it */
+    bool observe;              /* no rule lets it through, mode: observe does */
+    struct str client, conn_id, request_id;
+};
+/* May it go? END_OK, or END_EXFILTRATION or END_AUDIT_UNAVAILABLE with static words. */
+enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why);
+
+#endif
