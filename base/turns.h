@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * turns: work that an outsider can make large (inflating, deflating) gets so much of a loop's round and no more; what is left waits
- * for the next one, first come, first served. Who has not waited does not go ahead of those who do. Nothing here is ever lost: a turn
- * that waits is called, unless it is cancelled. */
+ * for the next one. Owners take turns, and what one of them has waiting is first come, first served: a thousand connections of one
+ * agent do not make another's wait a thousand times as long. Who has not waited does not go ahead of those of the same owner who do.
+ * Nothing here is ever lost: a turn that waits is called, unless it is cancelled. */
 #ifndef BASE_TURNS_H
 #define BASE_TURNS_H
 
@@ -12,16 +13,23 @@ struct turns;
 /* Zero, with cb set; embedded in what has the work. */
 struct turn {
     void (*cb)(struct turn *t); /* its turn has come: it works, asks turns_may, and waits again when there is more */
+    uint64_t owner;             /* hash of the agent's name; not changed while it waits */
     struct turns *waits;        /* NULL: it does not wait */
     struct turn *next, **link;
 };
 
+enum { TURNS_QUEUES = 64 }; /* owners whose hashes fall on one share it */
+struct turn_queue {
+    struct turn *first, **end;
+};
 struct turns {
     struct loop *loop;
     size_t most; /* of a round; in units of the caller's */
     size_t spent;
     uint64_t round;
-    struct turn *first, **end;
+    struct turn_queue queues[TURNS_QUEUES];
+    size_t next;    /* queue that is served next */
+    size_t waiting; /* in all of them */
     const struct turn *running; /* only to compare: it may be gone */
     struct task task;
 };

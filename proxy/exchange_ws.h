@@ -66,6 +66,8 @@ bool exchange_ws_uses(const struct exchange *x, const char *lease_id);
 const struct credential *exchange_ws_credential(const struct exchange *x, size_t i);
 
 /* --- only for exchange_ws*.c --- */
+enum { WS_OLDER_LEASES = 8 };
+enum { WS_FRAME_COST = 256 }; /* of a turn (core.h), for a message or a frame that is read, besides what is in it */
 struct ws {
     struct exchange *x;
     struct ws_handshake hs;
@@ -107,8 +109,12 @@ struct ws {
     unsigned char made_mask[WS_MASK];
     size_t made_at;
     const struct credential *used[SWAP_MAX]; /* in any message */
-    struct lease *used_leases[SWAP_MAX];
+    struct lease *used_leases[SWAP_MAX]; /* the newest of each */
     size_t nused;
+    struct {
+        char id[LEASE_ID_MAX + 1];
+        int64_t expires_us;
+    } older[WS_OLDER_LEASES]; /* that the host may still take; expired ones make room */
 
     /* from the host (exchange_ws_host.c) */
     struct ws_in down;

@@ -25,7 +25,7 @@ bool exchange_ws_client_init(struct exchange *x)
     ws_in_init(&ws->up, true, c->on, x->view->limits->ws_frame_bytes);
     buf_init(&ws->rest, REST_MAX);
     buf_init(&ws->coded, PIECE);
-    ws->up_turn.cb = on_turn;
+    ws->up_turn = (struct turn) { .cb = on_turn, .owner = str_hash(str_c(x->agent_name)) };
     body_watch_init(&x->watch, x->view->placeholder_needles, x->known ? x->known->needles : NULL);
     ws->known_generation = lease_client_generation(x->w->leases) - 1; /* it may have changed since the request was looked at */
     return !c->on || (ws->inflate = ws_inflate_new(c->client_alone));

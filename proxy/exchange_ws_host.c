@@ -25,7 +25,7 @@ bool exchange_ws_host_init(struct exchange *x)
     const struct ws_coding *c = &ws->hs.coding;
     ws_in_init(&ws->down, false, c->on, x->view->limits->ws_frame_bytes);
     ws->reads = x->covered;
-    ws->down_turn.cb = on_turn;
+    ws->down_turn = (struct turn) { .cb = on_turn, .owner = str_hash(str_c(x->agent_name)) };
     buf_init(&ws->gather, GATHER_MAX);
     buf_init(&ws->unread, UNREAD_MAX);
     ws->gather.wipe = ws->unread.wipe = true;
@@ -182,13 +182,13 @@ static bool control(struct exchange *x)
     return on;
 }
 
-/* May a piece of what the host says be taken? coded: it is inflated. */
-static bool may_take(struct exchange *x, bool coded)
+/* May a piece of what the host says be read? */
+static bool may_take(struct exchange *x)
 {
     struct ws *ws = x->ws;
     if (x->cops->full(x->client, x))
         return false;
-    if (!coded || turns_may(&x->w->ws_turns, &ws->down_turn))
+    if (turns_may(&x->w->ws_turns, &ws->down_turn))
         return true;
     turns_wait(&x->w->ws_turns, &ws->down_turn);
     return false;
@@ -200,7 +200,7 @@ static bool take(struct exchange *x, struct str data, size_t *ret_left)
     struct ws *ws = x->ws;
     for (;;) {
         bool coded = ws->reads && ws->down.in_message && ws->down.message_rsv1;
-        if (ws->reads && data.n && !may_take(x, coded)) {
+        if (ws->reads && data.n && !may_take(x)) {
             *ret_left = data.n;
             return true;
         }
@@ -210,6 +210,8 @@ static bool take(struct exchange *x, struct str data, size_t *ret_left)
         enum ws_event e = ws_next(&ws->down, str_sub(data, 0, coded ? CODED_STEP : PLAIN_STEP), &used, &piece, &fault);
         data = str_from(data, used);
         bool on = true;
+        if (ws->reads && (e == WS_HEAD || e == WS_CONTROL))
+            turns_spend(&x->w->ws_turns, WS_FRAME_COST);
         switch (e) {
         case WS_MORE:
             if (!data.n) {

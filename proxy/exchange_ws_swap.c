@@ -16,7 +16,7 @@
 
 /* Costs are in bytes that are inflated (core.h): to compress takes six times as long, to copy or to send a quarter. Messages of a byte or
  * none have theirs too. */
-enum { PIECE = 16 * 1024, PLAN_PIECE = 64 * 1024, VALUES_MAX = 2 * 1024 * 1024, DEFLATE_COST = 6, SEND_COST_SHARE = 4, MESSAGE_COST = 256, TRY_AGAIN_LATER = 1013 };
+enum { PIECE = 16 * 1024, PLAN_PIECE = 64 * 1024, VALUES_MAX = 2 * 1024 * 1024, DEFLATE_COST = 6, SEND_COST_SHARE = 4, TRY_AGAIN_LATER = 1013 };
 
 static char plain[PIECE]; /* scratch: one thread, used within one call */
 
@@ -122,7 +122,7 @@ static void compress(struct exchange *x)
     struct ws *ws = x->ws;
     struct str piece = str_sub(buf_str(&ws->message), 0, PIECE);
     bool last = piece.n == buf_size(&ws->message);
-    turns_spend(&x->w->ws_turns, piece.n * DEFLATE_COST + MESSAGE_COST);
+    turns_spend(&x->w->ws_turns, piece.n * DEFLATE_COST + WS_FRAME_COST);
     if (ws_deflate_put(ws->deflate, piece, last, &ws->made)) {
         exchange_end(x, END_TOO_LARGE, "the message cannot be compressed again");
         return;
@@ -161,6 +161,20 @@ static enum end swap(struct exchange *x)
     return end;
 }
 
+/* A newer one takes its place; while it lives it can be revoked. False: no room. */
+static bool note_older(struct ws *ws, const struct lease *old)
+{
+    int64_t now_us = clock_wall_us();
+    for (size_t i = 0; i < WS_OLDER_LEASES; i++) {
+        if (ws->older[i].expires_us > now_us && strcmp(ws->older[i].id, old->id))
+            continue;
+        snprintf(ws->older[i].id, sizeof ws->older[i].id, "%s", old->id);
+        ws->older[i].expires_us = old->expires_us;
+        return true;
+    }
+    return false;
+}
+
 /* Keeps the lease, so that its end is the end of this connection too; the first of a credential is in the log before the message that
  * holds its value leaves. False: the exchange is over. */
 static bool note_used(struct exchange *x, const struct credential *c, struct lease *lease)
@@ -181,6 +195,10 @@ static bool note_used(struct exchange *x, const struct credential *c, struct lea
         ws->used[ws->nused++] = c;
     }
     struct lease *old = ws->used_leases[i];
+    if (old && strcmp(old->id, lease->id) && !note_older(ws, old)) {
+        exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "more leases of one WebSocket that live at a time than can be revoked one by one");
+        return false;
+    }
     ws->used_leases[i] = lease_ref(lease);
     lease_unref(&old);
     return true;
@@ -347,7 +365,7 @@ static void plan_some(struct exchange *x)
 void exchange_ws_gathered(struct exchange *x)
 {
     struct ws *ws = x->ws;
-    turns_spend(&x->w->ws_turns, MESSAGE_COST);
+    turns_spend(&x->w->ws_turns, WS_FRAME_COST);
     ws->plan.n = ws->plan.nwanted = 0;
     ws->planning = ws->up.text && ws->slot;
     ws->ready = !ws->planning;
@@ -359,6 +377,9 @@ bool exchange_ws_uses(const struct exchange *x, const char *lease_id)
     const struct ws *ws = x->ws;
     for (size_t i = 0; ws && i < ws->nused; i++)
         if (!strcmp(ws->used_leases[i]->id, lease_id))
+            return true;
+    for (size_t i = 0; ws && i < WS_OLDER_LEASES; i++)
+        if (ws->older[i].expires_us && !strcmp(ws->older[i].id, lease_id))
             return true;
     for (size_t i = 0; ws && i < ws->plan.nwanted; i++) /* of the message that waits for the others */
         if (ws->leases[i] && !strcmp(ws->leases[i]->id, lease_id))

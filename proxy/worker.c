@@ -201,7 +201,7 @@ void worker_free(struct worker **wp)
     turns_done(&w->ws_turns);
     task_cancel(&w->burial);
     on_burial(&w->burial);
-    MUST(!w->h2_held.used && !w->h2_answers.used && !w->ws_held.used && !w->replay_bytes && !w->ws_turns.first);
+    MUST(!w->h2_held.used && !w->h2_answers.used && !w->ws_held.used && !w->replay_bytes && !w->ws_turns.waiting);
     if (w->agents)
         record_counted(w, true);
     timer_clear(&w->sweep);

@@ -198,10 +198,16 @@ static int on_keeper(void *ctx, struct msg_channel *ch, struct msg *m)
     }
 }
 
-void rig_revoke(struct rig *r, struct str credential)
+void rig_revoke(struct rig *r, struct str what)
 {
+    struct str credential;
+    bool oldest = str_split(&what, ' ', &credential) && str_eq(what, STR("oldest"));
+    const struct live_lease *last = NULL;
+    for (const struct live_lease *l = r->lives; l; l = l->next) /* the newest is first */
+        if (str_eq(l->lease->credential, credential) && !lease_expired(l->lease, clock_wall_us()))
+            last = l;
     for (struct live_lease *l = r->lives; l; l = l->next) {
-        if (!str_eq(l->lease->credential, credential))
+        if (!str_eq(l->lease->credential, credential) || (oldest && l != last))
             continue;
         l->revoked = true;
         struct lease_wire_gone g = { str_c(l->lease->id), l->lease->agent, l->lease->credential, 1 };

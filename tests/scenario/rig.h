@@ -59,7 +59,7 @@ int rig_mint(struct rig *r, struct str text);
 /* `api.test 203.0.113.7` or `api.test refuse address_denied`. */
 int rig_name(struct rig *r, struct str text);
 /* The keeper revokes every lease of a credential. */
-void rig_revoke(struct rig *r, struct str credential);
+void rig_revoke(struct rig *r, struct str what); /* a credential, or a credential and "oldest" */
 /* Runs the loop until nothing happens any more (real time, bounded). */
 void rig_settle(struct rig *r);
 /* All log lines so far, appended to out. */

@@ -29,7 +29,7 @@
  *   client< end | cut | bare cut | closed | nothing   properly; not; not, and no bytes before it; either way; no bytes and no end
  *   origin< and origin> likewise; `origin: accept` takes the next connection (implied by the first origin<)
  *   gone: 61s        waits so long, again (the kernel may take some bytes more at its probes, which are progress), until no client is left
- *   wait: 10s        reload        revoke: github        dials: 1        mints: 2        drain        calm (nothing spins)
+ *   wait: 10s        reload        revoke: github [oldest]   dials: 1        mints: 2        drain        calm (nothing spins)
  *   keeper: away | back | silent          resolver: away | back | silent
  *   event: TYPE k=v …     one line of this type has all of these (a.b for nested fields; k~v: holds the text v);  noevent: TYPE k=v …
  *   events: 2 TYPE k=v …  exactly so many

@@ -39,7 +39,7 @@ static void work(struct turn *t)
 
 static void settle(struct loop *l)
 {
-    for (rounds = 0; turns.first; rounds++)
+    for (rounds = 0; turns.waiting; rounds++)
         loop_run_once(l, 0);
     order[norder] = 0;
 }
@@ -101,7 +101,7 @@ static void test_cancelled(void **state)
     settle(l);
     assert_string_equal(order, "aaaac");
     turn_cancel(&b.t); /* twice is once */
-    assert_null(turns.first);
+    assert_int_equal(turns.waiting, 0);
     turns_done(&turns);
     loop_free(l);
 }
@@ -122,6 +122,25 @@ static void test_large_steps(void **state)
     loop_free(l);
 }
 
+/* One owner has three that wait and another one: it is its turn after one of theirs. */
+static void test_owners(void **state)
+{
+    (void)state;
+    struct loop *l = begin();
+    turns.most = STEP; /* one step a round */
+    struct work a[3], b = { .t = { .cb = work, .owner = 7 }, .name = 'b', .left = 2 };
+    for (int i = 0; i < 3; i++) {
+        a[i] = (struct work) { .t = { .cb = work, .owner = 3 }, .name = (char)('x' + i), .left = 2 };
+        work(&a[i].t);
+    }
+    assert_true(turns.waiting == 3 && norder == 1);
+    work(&b.t); /* the round is used up */
+    settle(l);
+    assert_string_equal(order, "xxbybzyz");
+    turns_done(&turns);
+    loop_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +148,7 @@ int main(void)
         cmocka_unit_test(test_nobody_overtakes),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_large_steps),
+        cmocka_unit_test(test_owners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
