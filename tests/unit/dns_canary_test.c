@@ -61,7 +61,7 @@ static void test_every_piece(void **state)
     (void)state;
     struct canary *c = two();
     for (size_t i = 0; i + 10 <= strlen(BODY); i++) {
-        struct str ten = str_of(BODY + i, 10), nine = str_of(BODY + i, 9);
+        struct str ten = str_of(&BODY[i], 10), nine = str_of(&BODY[i], 9);
         char text[64], back[16];
         assert_true(find(c, "", ten, ".evil.test", CANARY_PLAIN));
         assert_true(find(c, "x.-", ten, "9.evil.test", CANARY_PLAIN));
@@ -69,7 +69,7 @@ static void test_every_piece(void **state)
         for (size_t k = 0; k < 10; k++)
             back[k] = ten.p[9 - k];
         assert_true(find(c, "", str_of(back, 10), ".evil.test", CANARY_REVERSED));
-        struct str six = str_of(BODY + i, 6), five = str_of(BODY + i, 5);
+        struct str six = str_of(&BODY[i], 6), five = str_of(&BODY[i], 5);
         assert_true(find(c, "", str_of(text, encode(six, 4, hex, text)), ".evil.test", CANARY_HEX));
         assert_true(find(c, "0", str_of(text, encode(six, 4, hex, text)), ".evil.test", CANARY_HEX));
         assert_false(find(c, "", str_of(text, encode(five, 4, hex, text)), ".evil.test", CANARY_HEX));

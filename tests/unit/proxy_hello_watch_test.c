@@ -122,7 +122,7 @@ static void test_dialogues(void **state)
 
 /* --- the real thing --- */
 
-static SSL *peer(const SSL_METHOD *method, const char *groups, BIO **ret_in, BIO **ret_out)
+static SSL *peer(const SSL_METHOD *method, char *groups, BIO **ret_in, BIO **ret_out)
 {
     SSL_CTX *ctx = SSL_CTX_new(method);
     assert_int_equal(SSL_CTX_set1_groups_list(ctx, groups), 1);
