@@ -273,12 +273,17 @@ static struct lookup *start(struct lookups *l, struct str name, uint64_t hash)
     return k;
 }
 
+static bool not_asked(const struct lookup *k, unsigned want, int f)
+{
+    return want & 1u << f && !(k && (k->sides[f].query || k->sides[f].set));
+}
+
 /* Asks what is wanted and not asked yet. False: out of memory. */
 static bool ask(struct lookup *k, unsigned want, struct asker *asker)
 {
     for (int f = 0; f < FAMILIES; f++) {
         struct side *side = &k->sides[f];
-        if (!(want & 1u << f) || side->query || side->set)
+        if (!not_asked(k, want, f))
             continue;
         side->query = upstream_ask(k->owner->upstream, str_of(k->name, k->n), f == FAMILY_V4 ? WIRE_A : WIRE_AAAA,
                                    str_hash(asker->agent->name), on_answer, side);
@@ -304,15 +309,17 @@ enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want,
     for (int f = 0; f < FAMILIES; f++)
         if (!w->sets[f] && want & 1u << f)
             w->sets[f] = answer_set_ref(cache_get(l->cache, name, (enum answer_family)f, now));
-    if (!missing(w, want))
+    unsigned lacks = missing(w, want);
+    if (!lacks)
         return LOOKUP_READY;
     uint64_t hash = str_hash(name);
     struct lookup *k = *flight(l, name, hash);
-    if (!dns_log_ready(l->log) && !k)
+    bool asks = not_asked(k, lacks, FAMILY_V4) || not_asked(k, lacks, FAMILY_V6);
+    if (asks && !dns_log_ready(l->log))
         return LOOKUP_UNAUDITED;
     if (!k && (name.n > HOST_MAX || !(k = start(l, name, hash))))
         return LOOKUP_FAILED;
-    if (!ask(k, missing(w, want), asker)) {
+    if (!ask(k, lacks, asker)) {
         if (!k->sides[FAMILY_V4].query && !k->sides[FAMILY_V6].query)
             lookup_free(k);
         return LOOKUP_FAILED;

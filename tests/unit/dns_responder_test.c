@@ -14,7 +14,7 @@ static const struct reply some[] = {
     { NULL, 0, 3, 0, "+@ SOA ns.test 60", NULL },
 };
 static const char rules[] =
-    "  - {name: a, hosts: [\"*.a.test\"], allow_addresses: [127.0.0.0/8], dns_types: [A, TXT], action: allow}\n";
+    "  - {name: a, hosts: [\"*.a.test\"], allow_addresses: [127.0.0.0/8], dns_types: [A, AAAA, TXT], action: allow}\n";
 
 struct port {
     struct lab lab;
@@ -139,6 +139,51 @@ static void test_forged(void **state)
     stop(&p);
 }
 
+static size_t asked_of(const struct port *p, unsigned type)
+{
+    const struct dns_server_fake *s = &p->lab.servers[0];
+    size_t n = 0;
+    for (size_t i = 0; i < s->asked; i++)
+        n += s->log[i].type == type;
+    return n;
+}
+
+static void wait_asked(struct port *p, unsigned type)
+{
+    for (uint64_t until = clock_mono_ms() + 30000; !asked_of(p, type) && clock_mono_ms() < until;)
+        loop_run_once(p->lab.loop, 5);
+    assert_true(asked_of(p, type) > 0);
+}
+
+/* A look-up is under way; its name's other family is one packet more. */
+static void test_no_record_no_other_family(void **state)
+{
+    (void)state;
+    static struct port p;
+    unsigned records, code, n = 0;
+    start(&p, "forward", silent, 1, "limits: {refusals_per_second: 100000}");
+    int fd = tcp_client(&p);
+    send_tcp(fd, "www.a.test", WIRE_A);
+    wait_asked(&p, WIRE_A);
+    do { /* refused, and recorded until there is no room */
+        char name[32];
+        snprintf(name, sizeof name, "x%u.b.test", n++);
+        send_udp(&p, name, WIRE_A);
+        code = answered(&p, &records);
+    } while (code == WIRE_REFUSED && n < 100000);
+    assert_int_equal(code, WIRE_SERVFAIL);
+    send_udp(&p, "www.a.test", WIRE_AAAA);
+    assert_int_equal(answered(&p, &records), WIRE_SERVFAIL);
+    lab_idle(&p.lab, 20);
+    assert_int_equal(asked_of(&p, WIRE_AAAA), 0);
+    while (lab_event(&p.lab).ok)
+        ;
+    send_udp(&p, "www.a.test", WIRE_AAAA); /* the control: with room it is asked */
+    wait_asked(&p, WIRE_AAAA);
+    close(fd);
+    stop(&p);
+}
+
 /* Questions of every kind wait; then what they wait on goes, in one of four ways. */
 static void test_gone_while_waiting(void **state)
 {
@@ -181,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_record_no_answer),
+        cmocka_unit_test(test_no_record_no_other_family),
         cmocka_unit_test(test_forged),
         cmocka_unit_test(test_gone_while_waiting),
     };
