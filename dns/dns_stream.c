@@ -114,15 +114,19 @@ static void put_answer(struct dns_stream *s, const unsigned char *bytes, size_t 
     buf_put(&s->out, str_of(bytes, n));
 }
 
+/* For one more question. */
+static bool has_room(const struct dns_stream *s)
+{
+    return s->waiting < s->listener->port->pipelined && buf_size(&s->out) < OUT_FULL;
+}
+
 static bool may_read(const struct dns_stream *s)
 {
-    return !s->ended && s->waiting < s->listener->port->pipelined && buf_size(&s->out) < OUT_FULL;
+    return !s->ended && has_room(s);
 }
 
 static void flush(struct dns_stream *s)
 {
-    if (ending(s))
-        return;
     while (buf_size(&s->out) > 0) {
         struct str out = buf_str(&s->out);
         ssize_t n = send(s->watch.fd, out.p, out.n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -137,12 +141,8 @@ static void flush(struct dns_stream *s)
         buf_consume(&s->out, (size_t)n);
         used(s);
     }
-    buf_release_if_empty(&s->out);
-    if (s->out.failed || (s->ended && !s->waiting && !buf_size(&s->out))) {
+    if (s->out.failed)
         end(s);
-        return;
-    }
-    watch_set(&s->watch, (may_read(s) ? EPOLLIN : 0) | (buf_size(&s->out) ? EPOLLOUT : 0));
 }
 
 /* --- questions --- */
@@ -155,7 +155,7 @@ static bool take_questions(struct dns_stream *s)
                              .listener = s->listener->number,
                              .stream = s->number,
                              .text = str_of(s->listener->text, s->listener->n) };
-    while (s->waiting < p->pipelined && buf_size(&s->out) < OUT_FULL) {
+    while (has_room(s)) {
         struct str in = buf_str(&s->in);
         if (in.n < 2)
             return true;
@@ -176,6 +176,30 @@ static bool take_questions(struct dns_stream *s)
         put_answer(s, p->answer, answer);
     }
     return true;
+}
+
+/* What is sent makes room for questions that came long before: no byte more may come to tell of them. So it goes on
+ * until no whole question is left, or no room, which an event of its own will bring (EPOLLOUT, or an answer). */
+static void serve(struct dns_stream *s)
+{
+    size_t left = SIZE_MAX;
+    flush(s);
+    while (!ending(s) && has_room(s) && buf_size(&s->in) != left) {
+        left = buf_size(&s->in);
+        if (take_questions(s))
+            flush(s);
+        else
+            end(s);
+    }
+    if (ending(s))
+        return;
+    if (s->ended && !s->waiting && !buf_size(&s->out)) {
+        end(s);
+        return;
+    }
+    buf_release_if_empty(&s->in);
+    buf_release_if_empty(&s->out);
+    watch_set(&s->watch, (may_read(s) ? EPOLLIN : 0) | (buf_size(&s->out) ? EPOLLOUT : 0));
 }
 
 static void on_stream(struct watch *w, uint32_t revents)
@@ -201,12 +225,7 @@ static void on_stream(struct watch *w, uint32_t revents)
         end(s); /* both ways closed: nobody is left to answer */
         return;
     }
-    if (!take_questions(s)) {
-        end(s);
-        return;
-    }
-    buf_release_if_empty(&s->in);
-    flush(s);
+    serve(s);
 }
 
 void dns_stream_answer(struct dns_stream *s, const unsigned char *bytes, size_t n)
@@ -215,11 +234,7 @@ void dns_stream_answer(struct dns_stream *s, const unsigned char *bytes, size_t 
         return;
     s->waiting--;
     put_answer(s, bytes, n);
-    if (!take_questions(s)) {
-        end(s);
-        return;
-    }
-    flush(s);
+    serve(s);
 }
 
 /* --- accepting --- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The DNS port in the test's own loop: no answer without its record, and what waits when listeners, connections and the
- * whole role go. */
+ * The DNS port in the test's own loop: no answer without its record, every question of a connection answered, and what
+ * waits when listeners, connections and the whole role go. */
 #include "dns_lab.h"
 
 #include "dns/query.h"
@@ -20,6 +20,7 @@ struct port {
     struct lab lab;
     uint16_t tcp_port, udp_port;
     int udp; /* the client's, connected */
+    int tcp; /* the resolver's */
 };
 
 static void start(struct port *p, const char *answer, const struct reply *script, size_t rows, const char *top)
@@ -33,7 +34,7 @@ static void start(struct port *p, const char *answer, const struct reply *script
     assert_int_equal(bind(udp, (struct sockaddr *)&sa, sizeof sa), 0);
     assert_int_equal(getsockname(udp, (struct sockaddr *)&sa, &n), 0);
     p->udp_port = ntohs(sa.sin_port);
-    int tcp = lab_listen(AF_INET, "127.0.0.1", 0, 8, &p->tcp_port);
+    int tcp = p->tcp = lab_listen(AF_INET, "127.0.0.1", 0, 8, &p->tcp_port);
     assert_int_equal(resolver_add_listener(p->lab.resolver, STR("here"), tcp, udp, &err), 0);
     p->udp = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(p->udp, (struct sockaddr *)&sa, sizeof sa), 0);
@@ -184,6 +185,101 @@ static void test_no_record_no_other_family(void **state)
     stop(&p);
 }
 
+/* --- many questions on one connection --- */
+
+enum { QUESTIONS_MAX = 3000 };
+static const struct pipeline {
+    const char *what, *answer, *name;
+    uint16_t type;
+    size_t n;
+    bool ends; /* the client sends no more */
+    bool late; /* reads when nothing more can be sent */
+} pipelines[] = {
+    { "more answers than are kept, all there in one read", "synthetic", "www.a.test", 16, 250, false, false },
+    { "the same, and more that is not read yet", "synthetic", "www.a.test", 16, 1000, false, false },
+    { "and no more to come", "synthetic", "www.a.test", 16, 1000, true, false },
+    { "answers not taken for a while", "synthetic", "www.a.test", 16, 3000, false, true },
+    { "and no more to come", "synthetic", "www.a.test", 16, 3000, true, true },
+    { "all wait for one look-up", "forward", "www.a.test", WIRE_A, 300, false, false },
+    { "and no more to come", "forward", "www.a.test", WIRE_A, 300, true, false },
+};
+
+struct pipeline_client {
+    int fd;
+    size_t out_n, sent, in_n, answers;
+    bool closed;
+    bool seen[QUESTIONS_MAX];
+    unsigned char out[QUESTIONS_MAX * 64], in[4096];
+};
+
+/* Whether anything could be sent. */
+static bool client_send(struct pipeline_client *c, bool ends)
+{
+    ssize_t n =
+        c->sent < c->out_n ? send(c->fd, c->out + c->sent, c->out_n - c->sent, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
+    if (n < 0)
+        return false;
+    c->sent += (size_t)n;
+    if (ends && c->sent == c->out_n)
+        assert_int_equal(shutdown(c->fd, SHUT_WR), 0);
+    return true;
+}
+
+static void client_receive(struct pipeline_client *c, size_t questions)
+{
+    ssize_t n = recv(c->fd, c->in + c->in_n, sizeof c->in - c->in_n, MSG_DONTWAIT);
+    c->closed = n == 0 || (n < 0 && errno != EAGAIN);
+    c->in_n += n > 0 ? (size_t)n : 0;
+    for (size_t size; c->in_n >= 2 && c->in_n >= (size = 2 + (size_t)(c->in[0] << 8 | c->in[1]));) {
+        size_t id = (size_t)(c->in[2] << 8 | c->in[3]);
+        assert_true(size >= 2 + QUERY_HEADER && id < questions && !c->seen[id]);
+        assert_int_equal(c->in[5] & 15, WIRE_NOERROR);
+        c->seen[id] = true;
+        c->answers++;
+        c->in_n -= size;
+        memmove(c->in, c->in + size, c->in_n);
+    }
+}
+
+static void test_every_question_is_answered(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
+        const struct pipeline *l = &pipelines[i];
+        static struct port p;
+        static struct pipeline_client c;
+        unsigned stuck = 0;
+        int few = 8192;
+        start(&p, l->answer, some, 2, "");
+        memset(&c, 0, sizeof c);
+        if (l->late) /* connections have it from their listener */
+            setsockopt(p.tcp, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+        c.fd = tcp_client(&p);
+        for (size_t k = 0; k < l->n; k++) {
+            unsigned char one[600];
+            size_t n = 2 + question(one, l->name, l->type);
+            assert_true(c.out_n + n <= sizeof c.out);
+            one[2] = (unsigned char)(k >> 8);
+            one[3] = (unsigned char)k;
+            memcpy(c.out + c.out_n, one, n);
+            c.out_n += n;
+        }
+        for (uint64_t until = clock_mono_ms() + 60000; c.answers < l->n && !c.closed && clock_mono_ms() < until;) {
+            stuck = client_send(&c, l->ends) ? 0 : stuck + 1;
+            if (!l->late || stuck > 20)
+                client_receive(&c, l->n);
+            loop_run_once(p.lab.loop, 1);
+            while (lab_event(&p.lab).ok)
+                ;
+        }
+        if (c.answers < l->n)
+            fail_msg("row %zu, %s: %zu of %zu questions answered, %s", i, l->what, c.answers, l->n,
+                     c.closed ? "cut" : "still open");
+        close(c.fd);
+        stop(&p);
+    }
+}
+
 /* Questions of every kind wait; then what they wait on goes, in one of four ways. */
 static void test_gone_while_waiting(void **state)
 {
@@ -228,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_no_record_no_answer),
         cmocka_unit_test(test_no_record_no_other_family),
         cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_every_question_is_answered),
         cmocka_unit_test(test_gone_while_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
