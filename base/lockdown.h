@@ -20,8 +20,8 @@ enum lockdown_allow {
     LOCKDOWN_FILE_READ = 1 << 4,    /* openat for reading */
     LOCKDOWN_EXEC = 1 << 5,         /* fork, execve, wait: the minter's helpers */
     LOCKDOWN_THREADS = 1 << 6,      /* clone of threads: libmicrohttpd in the minter */
-    LOCKDOWN_FILE_UPDATE = 1 << 8,  /* pread, pwrite and fdatasync on files it has: what the resolver keeps */
     LOCKDOWN_DATAGRAMS = 1 << 7,    /* many datagrams with one call, on sockets it has: the DNS port */
+    LOCKDOWN_FILE_UPDATE = 1 << 8,  /* pread, pwrite and fdatasync on files it has: what the resolver keeps */
 };
 
 /* Resource limits, non-dumpable, no_new_privs, then gid and uid (skipped where uid is (uid_t)-1: an ordinary user keeps

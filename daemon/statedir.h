@@ -5,11 +5,10 @@
  *
  *   ca/      0700 of the ca's uid      ca.key 0400, ca.pem 0444
  *   keys/    0700 of whoever ran init  install.key 0400, console.token 0400
- *   keys/log 0700 of the log uid       log.key 0400 (Ed25519), and the newest checkpoint head, which the logger keeps
- * there audit/   2750 of the log uid       the segments; group outgate where that exists trust/   0755 ca.pem,
- * bundle.pem, truststore.p12, log.pub: nothing secret, for sandboxes
- *
- *   budgets  0600 of whoever ran serve first: what was spent on names (dns/budget_file.h); the resolver gets it open
+ *   keys/log 0700 of the log uid       log.key 0400 (Ed25519); the newest checkpoint head, which the logger keeps
+ *   audit/   2750 of the log uid       the segments; group outgate where that exists
+ *   trust/   0755 of whoever ran init  ca.pem, bundle.pem, truststore.p12, log.pub: nothing secret, for sandboxes
+ *   budgets  0600 of who served first  what was spent on names (dns/budget_file.h); the resolver gets it open
  *
  * A CA key that others can read, or that belongs to a stranger, is refused. */
 #ifndef DAEMON_STATEDIR_H

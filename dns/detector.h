@@ -6,10 +6,14 @@
  *
  *   signal                  exact   wildcard        not approved   not approved, observe mode
  *   piece of a placeholder  block, critical, everywhere
- *   wire check, special     refuse  refuse          refuse         refuse         (flag where not approved and not
- * special) score >= SCORE_FLAG     -       flag            flag           block, flag budget half spent       - flag
- * once       -              flag once budget spent            -       refuse, flag    -              refuse, flag else
- * allow   allow           refuse         allow
+ *   wire check              refuse  refuse          refuse, flag   refuse, flag
+ *   special, not written    -       refuse          refuse         refuse
+ *   score >= SCORE_FLAG     -       flag            refuse, flag   block, flag
+ *   budget half spent       -       flag once       -              flag once
+ *   budget spent            -       block, flag     -              block, flag
+ *   else                    allow   allow           refuse         allow
+ *
+ * "block" is refused unless the `action` of the class says otherwise (detector_options).
  *
  * Charged is what leaves: a question upstream, a dial. An answer that is made up here costs nothing, a refused name
  * neither. Nothing is allocated and nothing waits after detector_new; whoever calls writes the event. */

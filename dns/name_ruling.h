@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * name_ruling: what becomes of one question of the DNS port: the one place where a name is judged, before anything else
- * happens. Rules of the file come first; then special names, which nobody out there owns; a name that passes both gets
- * an answer. Whatever else has a say about names (what they would carry out) belongs here, at the end of name_rule.
- * Pure.
+ * name_ruling: what policy makes of one question of the DNS port, before anything else happens to its name. Rules of
+ * the file come first; then special names, which nobody out there owns; a name that passes both may get an answer. What
+ * a name would carry out is not judged here but after, by dns/name_guard.h: dns/responder.c asks it of questions,
+ * dns/dial_job.c of dials. Pure.
  *
  * Refused is refused for every record type, so that no type tells more than another. Two kinds of names are said not to
  * exist instead, because some clients (musl) that get to them by their own doing stop at anything else: what search

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * responder: what the DNS port says. For each question, in this order: read it, know whose it is, judge the name
- * (dns/name_ruling.h), record it, answer. Nothing is answered that the log has not taken: then SERVFAIL. Whoever is no
- * agent is refused in as many bytes as it sent. A synthetic answer costs no packet of ours; with resolver.answer:
- * forward the name alone goes on (dns/lookup.h asks it anew: own id, own case, none of the client's options), and what
- * comes back is vetted as for a dial: addresses that may not be dialled are left out, aliases are followed and not
- * shown. */
+ * responder: what the DNS port says. For each question, in this order: read it, know whose it is, count it against
+ * limits.dns_rate, judge its name by policy (dns/name_ruling.h) and for the data in it (dns/name_guard.h), look it up
+ * where an answer needs that, record it, answer. Nothing is answered that the log has not taken: then SERVFAIL. Whoever
+ * is no agent is refused in as many bytes as it sent. A synthetic answer costs no packet of ours; with
+ * resolver.answer: forward the name alone goes on (dns/lookup.h asks it anew: own id, own case, none of the client's
+ * options), and what comes back is vetted as for a dial: addresses that may not be dialled are left out, aliases are
+ * followed and not shown. */
 #ifndef DNS_RESPONDER_H
 #define DNS_RESPONDER_H
 
