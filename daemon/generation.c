@@ -49,10 +49,14 @@ int generation_seal(struct supervisor *s, struct generation *g, const char *mint
         return -1;
     struct buf list;
     buf_init(&list, SNAPSHOT_MAX);
-    if (placeholder_list_put(g->gathered.policy, buf_str(&s->install_key), &list, err) == 0) {
+    struct canary *readable = NULL; /* by the resolver and the workers: here it is an error of the configuration, there it would be the end */
+    if (placeholder_list_put(g->gathered.policy, buf_str(&s->install_key), &list, err) == 0)
+        readable = placeholder_list_canary(buf_str(&list), err);
+    if (readable) {
         view.placeholders = buf_str(&list);
         g->fd_resolver = seal(&view, "snapshot", err);
     }
+    canary_unref(&readable);
     buf_done(&list);
     view.placeholders = STR_NONE;
     if (g->fd_resolver < 0)

@@ -28,17 +28,21 @@ int placeholder_list_put(struct policy *p, struct str install_key, struct buf *o
         msg_put_str(&w, ph->credential->name);
     }
     buf_put(out, buf_str(&w.buf));
-    bool failed = w.buf.failed || out->failed || n > CANARY_SOURCES_MAX;
+    bool failed = w.buf.failed || out->failed;
     buf_done(&w.buf);
     placeholder_table_unref(&t);
-    return failed ? err_set(err, "more placeholders (%zu) than names can be searched for (%d)", n, CANARY_SOURCES_MAX) : 0;
+    return failed ? err_set(err, "out of memory for the list of %zu placeholders", n) : 0;
 }
 
 struct canary *placeholder_list_canary(struct str bytes, struct err *err)
 {
     struct msg_reader r = msg_reader(bytes);
     uint32_t n = msg_get_u32(&r);
-    struct canary_source *v = r.bad || n > CANARY_SOURCES_MAX ? NULL : calloc(n + 1, sizeof *v);
+    if (!r.bad && n > CANARY_SOURCES_MAX) {
+        err_set(err, "expected at most %d placeholders (agents times their credentials), got %u", CANARY_SOURCES_MAX, n);
+        return NULL;
+    }
+    struct canary_source *v = r.bad ? NULL : calloc(n + 1, sizeof *v);
     struct canary *canary = NULL;
     for (uint32_t i = 0; v && i < n; i++) {
         v[i].text = msg_get_str(&r, CANARY_TEXT_MAX);

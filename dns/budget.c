@@ -201,7 +201,7 @@ static void entry_ask(struct budget *b, const struct budget_event *e, struct bud
         return;
     t->fresh = false;
     unsigned choice = name_cost_log2(t->zone->names);
-    if (e->free_repeat && t->zone->last == t->fingerprint)
+    if (e->free_seen)
         t->cost = 0;
     else if (choice < in_zone)
         t->cost = (uint64_t)e->each + choice;
@@ -232,7 +232,6 @@ static void entry_take(struct budget *b, struct budget_agent *a, struct entry *t
         t->fingerprint = mix(name + z->serial * 0x9e3779b97f4a7c15u);
     }
     t->zone->spent.units += (uint32_t)t->cost;
-    t->zone->last = t->fingerprint;
     if (!t->fresh)
         return;
     seen_add(b->seen, t->fingerprint);
@@ -317,6 +316,7 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
     if (e->above.n > 0)
         entry_take(b, a, &above, &zone, name, now);
     b->unsaved += all;
+    ret->charged = all;
     return BUDGET_OK;
 }
 

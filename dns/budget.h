@@ -50,12 +50,13 @@ struct budget_event {
     unsigned naming;        /* what the zone's own labels cost, for the agent's account, when it is new to it */
     unsigned each;          /* of every event, besides */
     bool approved;          /* by a rule: the agent's account and new zones are not asked */
-    bool free_repeat;       /* the zone's last name again costs nothing: how often is time, not choice */
+    bool free_seen;         /* a name that the zone has seen costs nothing */
 };
 
 enum budget_verdict { BUDGET_OK = 0, BUDGET_ZONE_SPENT, BUDGET_ABOVE_SPENT, BUDGET_AGENT_SPENT, BUDGET_NEW_ZONES };
 struct budget_account {
     uint64_t cost;          /* of this event, units */
+    uint64_t charged;       /* the most of any account; 0: nothing was spent */
     uint64_t before, limit; /* units: spent before the event; at most */
     unsigned names;         /* seen in the zone, this one included */
 };

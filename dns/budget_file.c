@@ -35,15 +35,15 @@ static uint64_t read_place(int fd, size_t which, struct buf *out, bool *ret_some
     buf_reset(out);
     char *p = buf_reserve(out, BUDGET_FILE_PLACE);
     size_t n = 0;
-    while (p && n < BUDGET_FILE_PLACE) {
-        ssize_t got = pread(fd, p + n, BUDGET_FILE_PLACE - n, (off_t)(which * BUDGET_FILE_PLACE + n));
+    ssize_t got = p ? 1 : -1;
+    while (got > 0 && n < BUDGET_FILE_PLACE) {
+        got = pread(fd, p + n, BUDGET_FILE_PLACE - n, (off_t)(which * BUDGET_FILE_PLACE + n));
         if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        n += (size_t)got;
+            got = 1;
+        else if (got > 0)
+            n += (size_t)got;
     }
-    *ret_some |= n > 0;
+    *ret_some |= n > 0 || got < 0; /* what cannot be read is not nothing */
     if (n < BUDGET_FILE_HEAD)
         return 0;
     uint64_t length = get(p + 16);

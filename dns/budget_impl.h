@@ -19,7 +19,6 @@ struct spent {
 struct budget_zone {
     uint64_t key; /* 0: free */
     struct spent spent;
-    uint64_t last;   /* fingerprint of the last name */
     uint32_t serial; /* part of its names' fingerprints: a zone that was pushed out comes back without them */
     uint16_t names;  /* new ones so far: at least as many as are seen */
     uint16_t agent;

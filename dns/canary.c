@@ -23,8 +23,7 @@ enum {
     STEP64 = 2, /* between places of a text that are looked at */
     WHOLE = 6,  /* characters that hex or base32 must decode to */
     SAME_MAX = 4,
-    FORMS = 4,
-    TEXT64_MAX = 4 * CANARY_TEXT_MAX / 3
+    FORMS = 4
 };
 static_assert(STEP <= CANARY_PIECE - GRAM + 1 && STEP64 * STRIDE64 <= CANARY_PIECE - GRAM + 1,
               "no piece is stepped over");
@@ -190,14 +189,15 @@ static void canary_delete(struct canary *c)
     free(c);
 }
 
-static struct canary *allocate(size_t n, size_t names)
+/* bytes: of all placeholders. */
+static struct canary *allocate(size_t n, size_t names, size_t bytes)
 {
     struct canary *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
     c->refs = 1;
     c->nsources = n;
-    c->bytes = malloc(n * (CANARY_TEXT_MAX + 3 * TEXT64_MAX) + 1);
+    c->bytes = malloc(5 * bytes + 16); /* each as it is, and three times its base64 of four thirds */
     c->names = malloc(names + 1);
     c->segments = calloc(n * FORMS + 1, sizeof *c->segments);
     c->owners = calloc(n + 1, sizeof *c->owners);
@@ -227,19 +227,20 @@ static int build_index(struct canary *c)
 
 struct canary *canary_new(const struct canary_source *v, size_t n, struct err *err)
 {
-    size_t names = 0;
+    size_t names = 0, bytes = 0;
     if (n > CANARY_SOURCES_MAX) {
         err_set(err, "canary: expected at most %d placeholders, got %zu", CANARY_SOURCES_MAX, n);
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
         names += v[i].agent.n + v[i].credential.n;
+        bytes += v[i].text.n;
         if (v[i].text.n > CANARY_TEXT_MAX) {
             err_set(err, "canary: expected placeholders of at most %d bytes, got %zu", CANARY_TEXT_MAX, v[i].text.n);
             return NULL;
         }
     }
-    struct canary *c = allocate(n, names);
+    struct canary *c = allocate(n, names, bytes);
     if (c) {
         rand_bytes(&c->seed, sizeof c->seed);
         for (size_t i = 0; i < n; i++)

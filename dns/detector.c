@@ -3,6 +3,7 @@
  * Each step looks at one signal and either settles the finding (true) or leaves it to the next. */
 #include "dns/detector.h"
 
+#include "base/log.h"
 #include "dns/special_name.h"
 #include "dns/wire.h"
 
@@ -94,12 +95,12 @@ static bool is_denied(const struct detector_finding *f)
     return f->ask.approval == DETECTOR_UNAPPROVED && !f->ask.observe;
 }
 
-static bool by_placeholder(struct detector *d, struct detector_finding *f)
+static bool by_placeholder(const struct canary *canary, enum detector_act act, struct detector_finding *f)
 {
-    if (!d->canary || !canary_find(d->canary, f->ask.name, &f->canary))
+    if (!canary || !canary_find(canary, str_sub(f->ask.name, 0, f->ask.name.n - f->ask.fixed), &f->canary))
         return false;
     f->class = f->ask.event == DETECTOR_DIAL ? "placeholder_elsewhere" : "dns_placeholder";
-    settle_by(f, d->options.placeholder, DETECTOR_CRITICAL, DETECTOR_PLACEHOLDER);
+    settle_by(f, act, DETECTOR_CRITICAL, DETECTOR_PLACEHOLDER);
     /* What may pass here need not pass the rest. */
     return !f->allow;
 }
@@ -124,7 +125,7 @@ static struct str scored_labels(const struct detector_finding *f)
     return dot < 0 ? f->ask.name : str_sub(f->ask.name, 0, f->ask.name.n - f->zone.zone.n + (size_t)dot);
 }
 
-static bool by_score(struct detector *d, struct detector_finding *f)
+static bool by_score(enum detector_act act, struct detector_finding *f)
 {
     name_score(scored_labels(f), &f->score);
     if (f->score.bits < DETECTOR_SCORE_FLAG)
@@ -132,9 +133,9 @@ static bool by_score(struct detector *d, struct detector_finding *f)
     if (is_denied(f))
         return settle(f, false, DETECTOR_FLAGGED, DETECTOR_SCORE);
     if (f->ask.approval == DETECTOR_UNAPPROVED)
-        settle_by(f, d->options.tunnel, DETECTOR_FLAGGED, DETECTOR_SCORE);
+        settle_by(f, act, DETECTOR_FLAGGED, DETECTOR_SCORE);
     else
-        settle(f, true, d->options.tunnel == DETECTOR_LOG ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_SCORE);
+        settle(f, true, act == DETECTOR_LOG ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_SCORE);
     return !f->allow;
 }
 
@@ -159,11 +160,12 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
                               .in_zone = name_cost(zone_before(f->ask.name, f->zone.zone)),
                               .each = event_cost(&f->ask),
                               .approved = approved,
-                              .free_repeat = approved && f->ask.event == DETECTOR_DIAL };
+                              .free_seen = approved };
     e.in_above = f->zone.above.n > 0 ? name_cost(zone_before(f->ask.name, f->zone.above)) : 0;
     e.naming = approved ? 0 : name_cost(f->zone.zone);
     f->verdict = budget_charge(d->budget, &e, now_ms, &f->account);
     f->charged = f->verdict == BUDGET_OK;
+    f->cost = f->account.charged;
     f->save_first = f->charged && budget_must_save(d->budget);
     const struct budget_account *a = &f->account;
     if (!f->charged)
@@ -172,20 +174,33 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
         settle(f, true, d->options.tunnel == DETECTOR_LOG ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_HALF);
 }
 
-void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret)
+static void begin(struct detector_finding *f, const struct detector_ask *ask)
 {
-    struct detector_finding *f = ret;
     *f = (struct detector_finding) { .ask = *ask, .class = "dns_tunnel" };
     if (ask->event == DETECTOR_DIAL)
         f->class = "host_label";
     zone_of(ask->name, &f->zone);
-    if (by_placeholder(d, f) || by_wire(f))
+}
+
+void detector_look(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret)
+{
+    MUST(ask->approval == DETECTOR_UNAPPROVED && !ask->observe);
+    begin(ret, ask);
+    if (!by_placeholder(canary, DETECTOR_BLOCK, ret) && !by_wire(ret) && !by_score(DETECTOR_BLOCK, ret))
+        settle(ret, false, DETECTOR_QUIET, DETECTOR_DENIED);
+}
+
+void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret)
+{
+    struct detector_finding *f = ret;
+    begin(f, ask);
+    if (by_placeholder(d->canary, d->options.placeholder, f) || by_wire(f))
         return;
     if (ask->approval == DETECTOR_EXACT) {
         f->allow = true;
         return;
     }
-    if (by_score(d, f))
+    if (by_score(d->options.tunnel, f))
         return;
     f->allow = true;
     if (is_denied(f))

@@ -56,6 +56,7 @@ struct detector_ask {
     struct str agent;
     struct str name; /* as policy saw it: lower case, no dot at the end, no address (nobody is asked for one); of a
                         question that cannot be that, its bytes */
+    size_t fixed;    /* bytes at its end that a rule writes out: nobody's message, so no piece of a placeholder is looked for there */
     uint16_t qtype;  /* of a question or an answer */
     enum detector_approval approval;
     enum detector_event event;
@@ -84,6 +85,7 @@ struct detector_finding {
     struct zone zone;
     struct name_score score;
     bool charged;
+    uint64_t cost;   /* of all accounts together, 0: it left no trace */
     bool save_first; /* the budget's state must be saved before it leaves (budget_must_save) */
     enum budget_verdict verdict;
     struct budget_account account; /* where a budget was asked */
@@ -92,11 +94,18 @@ struct detector_finding {
 /* ret borrows from ask and from the detector: good until either goes or detector_set. */
 void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret);
 
+/* What is to be seen in a name that policy refused, where no purse is: it costs nothing, and is not let through. ask: not
+ * approved, not observe. canary: NULL: there are no placeholders. */
+void detector_look(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret);
+
 /* One line of printable ASCII that says what was found, numbers included; NUL-terminated. Of a name it has the first
  * characters and the length, of what a label decodes to seven characters at most. Returns out. */
 enum { DETECTOR_LINE = 512 };
 const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE]);
 /* "llr", "budget", ... of the finding's rule. */
 const char *detector_rule_text(enum detector_rule r);
+/* "info", "medium" or "critical"; and 0 to 100: for the event. */
+const char *detector_severity_text(enum detector_severity s);
+unsigned detector_score(const struct detector_finding *f);
 
 #endif

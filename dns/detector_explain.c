@@ -29,6 +29,17 @@ const char *detector_rule_text(enum detector_rule r)
     return texts[r];
 }
 
+const char *detector_severity_text(enum detector_severity s)
+{
+    static const char *const texts[] = { "info", "info", "medium", "critical" };
+    return texts[s];
+}
+
+unsigned detector_score(const struct detector_finding *f)
+{
+    return f->rule == DETECTOR_PLACEHOLDER || f->score.bits > 100 ? 100 : f->score.bits;
+}
+
 static const char *verdict_text(enum budget_verdict v)
 {
     static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones" };

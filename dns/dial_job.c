@@ -269,6 +269,10 @@ static bool parent_resolves(const struct dial_job *j)
 static enum end guarded(const struct dial_job *j, const char **ret_why)
 {
     const struct asker *a = j->target;
+    if (!dns_log_ready(j->env->log)) { /* nothing is charged for what could not be told */
+        *ret_why = "the log cannot take the record of the look-up";
+        return END_AUDIT_UNAVAILABLE;
+    }
     struct name_guard_ask ask = { .agent = a->agent,
                                   .rule = a->rule,
                                   .host = &j->host,
@@ -309,6 +313,10 @@ static void resolve(struct dial_job *j, const struct host *host)
         }
     }
     enum end end = j->state == JOB_TARGET ? guarded(j, &why) : END_OK;
+    if (end == END_AUDIT_UNAVAILABLE) {
+        end_job(j, end, why);
+        return;
+    }
     if (end != END_OK) {
         end_denied(j, j->target->agent->name, end, why);
         return;

@@ -2,6 +2,7 @@
 #include "dns/name_guard.h"
 
 #include "base/clock.h"
+#include "base/fair.h"
 #include "base/log.h"
 #include "dns/budget_file.h"
 #include "dns/special_name.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { COUNTERS = 64, SECOND_MS = 1000, SAVE_MS = 30000, SCORE_MAX = 100 };
+enum { COUNTERS = 64, SECOND_MS = 1000, SAVE_MS = 30000, SAVE_AGAIN_MS = 1000, SAVES_A_SECOND = 20, PROBES = 8 };
 
 /* Findings of one (agent, class) in one second. */
 struct counter {
@@ -25,7 +26,10 @@ struct name_guard {
     struct detector *detector;
     struct snapshot *snapshot;
     struct budget_file file;
-    bool unsaved; /* a save failed: what was charged since is in no file */
+    bool keeps;         /* there is a file, or should be */
+    bool unsaved;       /* a save failed: what was charged since is in no file */
+    uint64_t failed_ms; /* ... when: not every name tries anew */
+    struct fair_rate saves; /* by agent: each stops this role for as long as the disk takes */
     struct timer save, second;
     struct counter *counters[COUNTERS];
 };
@@ -35,9 +39,13 @@ struct name_guard {
 static int save(struct name_guard *g, bool last)
 {
     struct err err;
-    if (g->file.fd < 0)
+    uint64_t now = loop_now_ms(g->loop);
+    if (!g->keeps)
         return 0;
     bool said = g->unsaved;
+    if (said && !last && now - g->failed_ms < SAVE_AGAIN_MS)
+        return -1;
+    g->failed_ms = now;
     g->unsaved = budget_file_save(&g->file, detector_budget(g->detector), last, loop_now_ms(g->loop), &err) < 0;
     if (g->unsaved && !said)
         log_error("%s: names that cost something are refused until it can be", err.text);
@@ -57,23 +65,17 @@ void name_guard_open(struct name_guard *g, int fd)
     struct err err;
     if (fd < 0)
         return;
+    g->keeps = true;
     if (budget_file_open(&g->file, fd, detector_budget(g->detector), loop_now_ms(g->loop), &err) == BUDGET_STATE_DAMAGED)
         log_error("%s", err.text);
-    (void)save(g, false); /* from now on more may be out than the file says */
+    (void)save(g, false); /* from now on more may be out than the file says; where it cannot, nothing that costs leaves */
 }
 
 /* --- findings --- */
 
-static struct str severity_word(enum detector_severity s)
-{
-    static const char *const words[] = { "info", "info", "medium", "critical" };
-    return str_c(words[s]);
-}
-
 static void build(struct event *e, const struct name_guard_ask *ask, const struct detector_finding *f)
 {
     char line[DETECTOR_LINE], features[256];
-    unsigned score = f->rule == DETECTOR_PLACEHOLDER ? SCORE_MAX : f->score.bits < SCORE_MAX ? f->score.bits : SCORE_MAX;
     event_init(e, EVENT_FINDING);
     event_put_str(e, FIELD_AGENT, ask->agent->name);
     if (ask->client.n)
@@ -84,8 +86,8 @@ static void build(struct event *e, const struct name_guard_ask *ask, const struc
         event_put_str(e, FIELD_REQUEST_ID, ask->request_id);
     event_put_str(e, FIELD_HOST, f->zone.zone);
     event_put_str(e, FIELD_CLASS, str_c(f->class));
-    event_put_str(e, FIELD_SEVERITY, severity_word(f->severity));
-    event_put_u64(e, FIELD_SCORE, score);
+    event_put_str(e, FIELD_SEVERITY, str_c(detector_severity_text(f->severity)));
+    event_put_u64(e, FIELD_SCORE, detector_score(f));
     int n = snprintf(features, sizeof features, "{\"rule\":\"%s\",\"score\":%u,\"cost\":%llu,\"spent\":%llu,\"of\":%llu,\"distinct\":%u,\"blocked\":%s}",
                      detector_rule_text(f->rule), f->score.bits, (unsigned long long)(f->account.cost / COST_BIT),
                      (unsigned long long)(f->account.before / COST_BIT), (unsigned long long)(f->account.limit / COST_BIT),
@@ -97,14 +99,17 @@ static void build(struct event *e, const struct name_guard_ask *ask, const struc
         event_add(e, FIELD_SUBJECTS, ask->request_id);
 }
 
-static void flush(struct name_guard *g, struct counter *c)
+/* 0, or -1: the log has no room, and it is still counted. */
+static int flush(struct name_guard *g, struct counter *c)
 {
     if (!c->counted)
-        return;
-    event_put_u64(&c->sample, FIELD_COUNT, c->counted);
-    if (sink_write(g->sink, &c->sample, false))
-        log_error("the audit log has no room for %llu findings in names", (unsigned long long)c->counted);
+        return 0;
+    struct event e = c->sample;
+    event_put_u64(&e, FIELD_COUNT, c->counted);
+    if (sink_write(g->sink, &e, false))
+        return -1;
     c->counted = 0;
+    return 0;
 }
 
 static void on_second(struct timer *t)
@@ -116,11 +121,10 @@ static void on_second(struct timer *t)
         struct counter *c = g->counters[i];
         if (!c)
             continue;
-        if (now - c->since_ms < SECOND_MS) {
+        if (now - c->since_ms < SECOND_MS || flush(g, c)) {
             more = true;
             continue;
         }
-        flush(g, c);
         free(c);
         g->counters[i] = NULL;
     }
@@ -128,20 +132,26 @@ static void on_second(struct timer *t)
         timer_set(g->loop, t, SECOND_MS / 4);
 }
 
-/* Two keys in one place share it: the count of one is written when the other comes. NULL: out of memory. */
+/* Of this agent and class; where all places that it may have are taken, it shares one, and its findings are counted there. NULL: out of memory. */
 static struct counter *counter_for(struct name_guard *g, const struct name_guard_ask *ask, const char *class)
 {
-    uint64_t key = str_hash(ask->agent->name) ^ str_hash(str_c(class)), now = loop_now_ms(g->loop);
-    struct counter **at = &g->counters[key % COUNTERS];
-    if (*at && ((*at)->key != key || now - (*at)->since_ms >= SECOND_MS))
-        flush(g, *at);
-    else if (*at)
+    uint64_t key = str_hash_keyed(str_hash(ask->agent->name), 1, str_c(class)), now = loop_now_ms(g->loop);
+    struct counter **room = NULL, **own = NULL;
+    for (size_t i = 0; i < PROBES && !own; i++) {
+        struct counter **at = &g->counters[(key + i) % COUNTERS];
+        if (!*at)
+            room = room ? room : at;
+        else if ((*at)->key == key)
+            own = at;
+    }
+    struct counter **at = own ? own : room ? room : &g->counters[key % COUNTERS];
+    if (*at && (now - (*at)->since_ms < SECOND_MS || flush(g, *at)))
         return *at;
-    if (!*at && !(*at = malloc(sizeof **at)))
+    if (!*at && !(*at = calloc(1, sizeof **at)))
         return NULL;
     (*at)->key = key;
     (*at)->since_ms = now;
-    (*at)->written = (*at)->counted = 0;
+    (*at)->written = 0;
     if (!g->second.loop)
         timer_set(g->loop, &g->second, SECOND_MS);
     return *at;
@@ -160,47 +170,64 @@ static void record(struct name_guard *g, const struct name_guard_ask *ask, const
     struct event e EVENT_LOCAL;
     build(&e, ask, f);
     c->written++;
-    if (sink_write(g->sink, &e, false))
-        log_error("the audit log has no room for a finding (%s)", f->class);
+    if (sink_write(g->sink, &e, false)) { /* the line comes when there is room */
+        c->sample = e;
+        c->counted++;
+    }
 }
 
 /* --- judging --- */
 
-static bool writes_out(const struct host_pattern *v, size_t n, const struct host *host)
+/* Bytes at the end of the name that the pattern writes out. */
+static size_t written_by(const struct host_pattern *p, const struct host *host)
 {
-    for (size_t i = 0; i < n; i++)
-        if (v[i].kind == PATTERN_EXACT && host_pattern_matches(&v[i], host))
-            return true;
-    return false;
+    if (!host_pattern_matches(p, host))
+        return 0;
+    return p->kind == PATTERN_EXACT ? host->n : p->kind == PATTERN_SUFFIX ? p->host.n : 0;
 }
 
-static bool is_exempt(const struct config *c, const struct host *host)
+static size_t written_by_any(const struct host_pattern *v, size_t n, const struct host *host, bool *ret_matched)
 {
-    for (size_t i = 0; i < c->exfiltration.nexempt; i++)
-        if (host_pattern_matches(&c->exfiltration.exempt[i], host))
-            return true;
-    return false;
+    size_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t written = written_by(&v[i], host);
+        *ret_matched |= written || host_pattern_matches(&v[i], host);
+        most = written > most ? written : most;
+    }
+    return most;
 }
 
-static enum detector_approval approval_of(const struct name_guard *g, const struct name_guard_ask *ask)
+/* How the name was approved, and how much of it an operator wrote. */
+static enum detector_approval approval_of(const struct name_guard *g, const struct name_guard_ask *ask, size_t *ret_written)
 {
+    const struct config *c = g->snapshot->config;
+    bool exempt = false, by_rule = false;
+    *ret_written = 0;
     if (!ask->host)
         return DETECTOR_UNAPPROVED;
-    if (is_exempt(g->snapshot->config, ask->host))
-        return ask->rule || ask->observe || ask->fixed ? DETECTOR_EXACT : DETECTOR_UNAPPROVED;
-    if (!ask->rule)
+    size_t exempted = written_by_any(c->exfiltration.exempt, c->exfiltration.nexempt, ask->host, &exempt);
+    if (!ask->rule && !ask->observe && !ask->fixed)
         return DETECTOR_UNAPPROVED;
-    return ask->fixed || writes_out(ask->rule->hosts, ask->rule->nhosts, ask->host) ? DETECTOR_EXACT : DETECTOR_WILDCARD;
+    size_t ruled = ask->rule ? written_by_any(ask->rule->hosts, ask->rule->nhosts, ask->host, &by_rule) : 0;
+    *ret_written = exempted > ruled ? exempted : ruled;
+    if (ask->fixed)
+        *ret_written = ask->host->n;
+    if (exempt || *ret_written == ask->host->n)
+        return DETECTOR_EXACT;
+    return ask->rule ? DETECTOR_WILDCARD : DETECTOR_UNAPPROVED;
 }
 
 enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why)
 {
     struct detector_finding f;
+    size_t written;
+    enum detector_approval approval = approval_of(g, ask, &written);
     struct detector_ask d = {
         .agent = ask->agent->name,
         .name = ask->name,
+        .fixed = written,
         .qtype = ask->qtype,
-        .approval = approval_of(g, ask),
+        .approval = approval,
         .event = ask->event,
         .written = ask->fixed || (ask->host && special_name_written(ask->rule, ask->host)),
         .observe = ask->observe,
@@ -213,7 +240,12 @@ enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask
                                             : "the name looks like data being carried out; see the finding";
         return END_EXFILTRATION;
     }
-    if ((f.save_first || (f.charged && g->unsaved)) && save(g, false)) {
+    bool must = f.save_first || (f.charged && f.cost && g->unsaved);
+    if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), SAVES_A_SECOND, loop_now_ms(g->loop))) {
+        *ret_why = "too many new names a second that cost something";
+        return END_RATE_LIMITED;
+    }
+    if (must && save(g, false)) {
         *ret_why = "what was spent on names cannot be saved";
         return END_AUDIT_UNAVAILABLE;
     }
@@ -275,7 +307,8 @@ void name_guard_free(struct name_guard **gp)
     (void)save(g, true);
     for (size_t i = 0; i < COUNTERS; i++)
         if (g->counters[i]) {
-            flush(g, g->counters[i]);
+            if (flush(g, g->counters[i]))
+                log_error("the audit log has no room for %llu findings in names", (unsigned long long)g->counters[i]->counted);
             free(g->counters[i]);
         }
     if (g->file.fd >= 0)

@@ -33,7 +33,8 @@ struct name_guard_ask {
     bool observe;              /* no rule lets it through, mode: observe does */
     struct str client, conn_id, request_id;
 };
-/* May it go? END_OK, or END_EXFILTRATION or END_AUDIT_UNAVAILABLE with static words. */
+/* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE, or END_RATE_LIMITED (an agent whose new names would be all that the
+ * disk is busy with) with static words. */
 enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why);
 
 #endif

@@ -462,6 +462,18 @@ static bool guarded(struct responder *r, struct asked *a)
         .observe = observe,
         .client = str_c(ip_format(&a->from->client, client)),
     };
+    uint64_t owner = str_hash(a->agent->name);
+    if (ask.event == DETECTOR_QUESTION) { /* what cannot leave is not charged */
+        if (!dns_log_ready(r->log)) {
+            refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
+            return false;
+        }
+        if (!fair_take(&r->waiting, owner, 1, r->snapshot->config->limits.dns_waiting)) {
+            refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
+            return false;
+        }
+        fair_give(&r->waiting, owner, 1);
+    }
     enum end end = name_guard_judge(r->guard, &ask, &why);
     if (end == END_OK || !reached)
         return true;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "dns/detector.h"
 #include "proxy/agent_table.h"
 #include "proxy/exchange_ws.h"
 
@@ -261,6 +262,20 @@ static void count_refusal(const struct exchange *x, struct agent_state *a, const
     buf_done(&clean);
 }
 
+/* A name that policy refused may have been an attempt: it is told, where its close is a line of its own. */
+static void look_at_name(struct exchange *x)
+{
+    struct detector_finding f;
+    char line[DETECTOR_LINE];
+    struct detector_ask ask = { .agent = str_c(x->agent_name), .name = host_str(&x->host), .event = DETECTOR_DIAL };
+    if (x->bad_target || !x->host.n || host_is_ip(&x->host))
+        return;
+    detector_look(x->view->canary, &ask, &f);
+    if (f.severity == DETECTOR_QUIET)
+        return;
+    record_finding(x, f.class, detector_severity_text(f.severity), detector_score(&f), NULL, "host", str_c(detector_explain(&f, line)));
+}
+
 void record_close(struct exchange *x)
 {
     struct worker *w = x->w;
@@ -272,6 +287,8 @@ void record_close(struct exchange *x)
             count_refusal(x, a, verdict);
             return;
         }
+        if (x->end == END_HOST_DENIED)
+            look_at_name(x);
     }
     event_init(&ev, EVENT_CLOSE);
     if (x->recorded && ev.n + x->record_n <= EVENT_MAX) {

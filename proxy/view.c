@@ -37,6 +37,25 @@ static int make_parent_login(struct view *v, struct err *err)
     return 0;
 }
 
+static struct canary *make_canary(const struct placeholder_table *t, struct err *err)
+{
+    size_t n = placeholder_count(t);
+    struct canary_source *v = calloc(n + 1, sizeof *v);
+    struct canary *canary = NULL;
+    for (size_t i = 0; v && i < n; i++) {
+        const struct placeholder *p = placeholder_at(t, (unsigned)i);
+        v[i] = (struct canary_source) {
+            .text = p->text, .fixed = placeholder_fixed(p), .agent = p->agent->name, .credential = p->credential->name
+        };
+    }
+    if (v)
+        canary = canary_new(v, n, err);
+    else
+        err_set(err, "out of memory");
+    free(v);
+    return canary;
+}
+
 struct view *view_new(const struct worker_snapshot *s, uint64_t number, struct err *err)
 {
     struct view *v = calloc(1, sizeof *v);
@@ -53,7 +72,8 @@ struct view *view_new(const struct worker_snapshot *s, uint64_t number, struct e
     v->placeholder_needles = placeholder_needles(v->placeholders);
     v->own_ca = dup_str(s->own_ca);
     v->origin_tls = origin_tls_new(v->policy, s->system_roots, s->own_ca, err);
-    if (!v->origin_tls || !v->own_ca.p || make_parent_login(v, err)) {
+    v->canary = v->origin_tls ? make_canary(v->placeholders, err) : NULL;
+    if (!v->canary || !v->own_ca.p || make_parent_login(v, err)) {
         view_unref(&v);
         return NULL;
     }
@@ -73,6 +93,7 @@ void view_unref(struct view **vp)
     if (!v || --v->refs)
         return;
     SSL_CTX_free(v->origin_tls);
+    canary_unref(&v->canary);
     placeholder_table_unref(&v->placeholders);
     policy_unref(&v->policy);
     free((char *)(uintptr_t)v->own_ca.p);

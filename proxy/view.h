@@ -5,6 +5,7 @@
 #ifndef PROXY_VIEW_H
 #define PROXY_VIEW_H
 
+#include "dns/canary.h"
 #include "proxy/worker.h"
 
 #include <openssl/ssl.h>
@@ -17,6 +18,7 @@ struct view {
     const struct limits *limits;
     struct placeholder_table *placeholders;
     struct needles *placeholder_needles;
+    struct canary *canary; /* pieces of them, for names */
     SSL_CTX *origin_tls;
     struct str own_ca; /* PEM, owned */
     struct str parent_login; /* "Basic …" for origin.parent_proxy, owned; STR_NONE: none */

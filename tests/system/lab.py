@@ -918,6 +918,24 @@ def kill(pid, sig=signal.SIGKILL):
     os.kill(pid, sig)
 
 
+def kill_group(proc):
+    """KILL to a server and all of its roles, and waits until none of them is left: a role dies a little after its supervisor."""
+    os.killpg(proc.pid, signal.SIGKILL)
+    proc.wait()
+    group_gone(proc)
+
+
+def group_gone(proc):
+    def gone():
+        try:
+            os.killpg(proc.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    wait_for(gone, "the end of every role")
+
+
 def wait_for(holds, what="that", timeout=WAIT):
     end = time.monotonic() + timeout
     while not holds():

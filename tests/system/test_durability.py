@@ -112,6 +112,7 @@ def test_all_killed_at_first_byte_sync_always():
             wait_for(lambda: load.count() > 5, "some requests")
             killer.pids = [(os.killpg, lab.proc.pid)]
             wait_for(lambda: lab.proc.poll() is not None, "the end of the server")
+            L.group_gone(lab.proc)
             load.stop()
             lab.proc = None
             lab.api.reset(killer)

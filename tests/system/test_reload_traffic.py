@@ -467,8 +467,7 @@ def test_start_after_kill_of_everything():
     lab = L.Lab()
     try:
         for _ in range(3):
-            os.killpg(lab.proc.pid, signal.SIGKILL)
-            lab.proc.wait(5)
+            L.kill_group(lab.proc)
             lab.proc = None
             assert os.path.exists(lab.path("run", "control.sock"))
             lab.start()

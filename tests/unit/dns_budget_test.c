@@ -154,17 +154,21 @@ static void test_seen_names(void **state)
     e.in_zone = 2 * COST_BIT; /* a name that is cheaper than the choice */
     budget_charge(b, &e, 1000, &a);
     assert_int_equal(a.cost, 8 * COST_BIT);
-    /* Again the same: how often is time, where that is allowed. */
+    /* Where names that are known are free, in whatever order they come; a new one is not. */
     e.in_zone = 30 * COST_BIT;
-    e.free_repeat = true;
+    e.free_seen = true;
     budget_charge(b, &e, 1000, &a);
     assert_int_equal(a.cost, 0);
     e.name = STR("n8.z.test");
     budget_charge(b, &e, 1000, &a);
-    assert_int_equal(a.cost, 12 * COST_BIT);
-    e.free_repeat = false;
+    assert_int_equal(a.cost, 0);
+    e.name = STR("n99.z.test");
     budget_charge(b, &e, 1000, &a);
-    assert_int_equal(a.cost, 12 * COST_BIT);
+    assert_int_equal(a.cost, 36 * COST_BIT);
+    e.name = STR("n8.z.test");
+    e.free_seen = false;
+    budget_charge(b, &e, 1000, &a);
+    assert_int_equal(a.cost, 12 * COST_BIT + 1); /* one of 65 */
     /* The same name for another agent is new. */
     e.agent = STR("other");
     budget_charge(b, &e, 1000, &a);

@@ -149,7 +149,7 @@ static void test_what_is_none(void **state)
     memset(longest, 'a', sizeof longest);
     v.text = str_of(longest, CANARY_TEXT_MAX + 1);
     assert_null(canary_new(&v, 1, &err));
-    assert_true(strstr(err.text, "192") != NULL);
+    assert_true(strstr(err.text, "1024") != NULL);
     c = two();
     memcpy(longest + sizeof longest - 20, BODY, 20);
     assert_false(canary_find(c, str_of(longest, sizeof longest), &hit)); /* past the limit */

@@ -137,8 +137,8 @@ static void test_one_session(void **state)
     (void)state;
     char line[1024], text[DETECTOR_LINE];
     struct str name;
-    struct detector *d = fresh(DETECTOR_BLOCK);
     FILE *f = corpus("benign-agent-egress-hosts.txt");
+    struct detector *d = fresh(DETECTOR_BLOCK);
     uint32_t most = 0;
     unsigned n = 0, refused = 0;
     while (next_line(f, line, sizeof line, &name)) {
@@ -231,8 +231,8 @@ static void test_lookalikes(void **state)
     (void)state;
     char line[1024], text[DETECTOR_LINE];
     struct str row;
-    struct detector *d = fresh(DETECTOR_BLOCK);
     FILE *f = corpus("benign-lookalikes.tsv");
+    struct detector *d = fresh(DETECTOR_BLOCK);
     unsigned n = 0, silent = 0, hits = 0, wrong = 0;
     while (next_line(f, line, sizeof line, &row)) {
         struct str name = folded(line, column(row, 2)), expected = column(row, 3);
@@ -280,8 +280,8 @@ static struct played play(const char *file, enum detector_act act)
     char line[4096], text[DETECTOR_LINE];
     struct str row;
     struct played p = { 0 };
-    struct detector *d = fresh(act);
     FILE *f = corpus(file);
+    struct detector *d = fresh(act);
     while (next_line(f, line, sizeof line, &row)) {
         struct str name = folded(line, column(row, 2));
         struct detector_finding found;
@@ -342,8 +342,8 @@ static void test_commands(void **state)
     (void)state;
     char line[4096];
     struct str row, label;
-    struct detector *d = fresh(DETECTOR_BLOCK);
     FILE *f = corpus("tunnel-agentstyle-commands.tsv");
+    struct detector *d = fresh(DETECTOR_BLOCK);
     unsigned n = 0, encoded = 0, missed = 0;
     while (next_line(f, line, sizeof line, &row)) {
         struct str name = folded(line, column(row, 2)), rest = name;

@@ -126,9 +126,17 @@ static void test_dials(void **state)
 {
     (void)state;
     struct detector *d = usual();
-    for (unsigned i = 0; i < 100000; i++)
-        if (!judge(d, "cdn.good.test", DETECTOR_WILDCARD, false, DETECTOR_DIAL).allow)
-            fail_msg("dial %u was refused", i);
+    static const char *const day[] = { "cdn.good.test", "raw.good.test", "api.good.test", "objects.good.test", "auth.good.test" };
+    for (unsigned i = 0; i < 100000; i++) /* in any order, dialled and asked: a service that is polled all day */
+        if (!judge(d, day[i * 7 % 5], DETECTOR_WILDCARD, false, i % 3 ? DETECTOR_DIAL : DETECTOR_QUESTION).allow)
+            fail_msg("event %u was refused", i);
+    unsigned fresh = 0;
+    for (unsigned i = 0; i < 1000; i++) { /* the control: new names are not */
+        char name[64];
+        snprintf(name, sizeof name, "n%u.good.test", i * 7919);
+        fresh += judge(d, name, DETECTOR_WILDCARD, false, DETECTOR_DIAL).allow;
+    }
+    assert_in_range(fresh, 10, 100);
     unsigned passed = 0;
     for (unsigned i = 0; i < 1000; i++)
         passed += judge(d, "www.evil.test", DETECTOR_UNAPPROVED, true, DETECTOR_DIAL).allow;
