@@ -8,6 +8,7 @@
 
 #include "base/stream.h"
 #include "proxy/agent_table.h"
+#include "proxy/client_hello.h"
 #include "proxy/exchange.h"
 #include "proxy/hello_watch.h"
 #include "proxy/listener.h"
@@ -72,7 +73,8 @@ struct client {
     bool by_socks; /* it was, and has its reply */
     bool tunnel;
     enum client_relay relay_out;
-    struct hello_watch hellos; /* of a tunnel with TLS */
+    struct client_hello_walk hello; /* of a tunnel with TLS: the one that is being read */
+    struct hello_watch hellos;
     bool refused_host; /* admitted only to be refused inside */
     struct host host;
     uint16_t port;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two passes: over the headers of the records, to see whether the message is whole, and then once over the message. */
+ * Two passes: over the headers of the records, to see whether the message is whole, as they come; and then once over the message. */
 #include "proxy/client_hello.h"
 
 enum { RECORD_HEAD = 5, RECORD_MOST = 16384, HANDSHAKE = 22, HELLO_HEAD = 4, CLIENT_HELLO = 1, SERVER_NAME = 0, HOST_NAME = 0, ECH = 0xfe0d, ESNI = 0xffce };
@@ -91,16 +91,16 @@ static const char *read_message(struct str body, struct client_hello_said *ret)
 
 /* --- the records --- */
 
-enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *scratch, struct client_hello_said *ret, const char **ret_why)
+/* From w->at on, record by record. HELLO_READY: all of them are there, up to w->at. */
+static enum client_hello read_records(struct client_hello_walk *w, struct str bytes, size_t max, const char **ret_why)
 {
-    size_t at = 0, have = 0, want = 0, head = 0;
-    *ret_why = NULL;
-    while (!want || have < want) {
-        if (at >= max) {
+    while (!w->want || w->have < w->want) {
+        if (w->at >= max) {
             *ret_why = "the ClientHello is over limits.hello_bytes";
             return HELLO_BAD;
         }
-        struct str r = str_from(bytes, at);
+        struct str r = str_from(bytes, w->at);
+        size_t have = w->have, want = w->want, head = w->head; /* of this record nothing is kept before it is whole */
         size_t n = r.n >= RECORD_HEAD ? byte_at(r, 3) << 8 | byte_at(r, 4) : 0;
         if ((r.n >= 1 && byte_at(r, 0) != HANDSHAKE) || (r.n >= 2 && byte_at(r, 1) != 3) || (r.n >= RECORD_HEAD && (!n || n > RECORD_MOST)))
             *ret_why = "what came is no TLS record with a handshake";
@@ -124,19 +124,35 @@ enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *sc
             return HELLO_BAD;
         if (part.n < n)
             return bytes.n > max ? (*ret_why = "the ClientHello is over limits.hello_bytes", HELLO_BAD) : HELLO_MORE;
-        have += n;
-        at += RECORD_HEAD + n;
+        *w = (struct client_hello_walk) { .at = w->at + RECORD_HEAD + n, .have = have + n, .want = want, .head = head };
     }
-    buf_reset(scratch);
-    for (size_t i = 0; i < at;) {
-        size_t n = byte_at(bytes, i + 3) << 8 | byte_at(bytes, i + 4);
-        buf_put(scratch, str_sub(bytes, i + RECORD_HEAD, n));
-        i += RECORD_HEAD + n;
+    return HELLO_READY;
+}
+
+/* What is in the records, without their headers. */
+static void join_records(struct str records, struct buf *out)
+{
+    buf_reset(out);
+    while (records.n) {
+        size_t n = byte_at(records, 3) << 8 | byte_at(records, 4);
+        buf_put(out, str_sub(records, RECORD_HEAD, n));
+        records = str_from(records, RECORD_HEAD + n);
     }
-    *ret = (struct client_hello_said) { .sni = STR_NONE, .bytes = at };
-    if (scratch->failed)
-        *ret_why = "out of memory";
-    else
-        *ret_why = read_message(str_from(buf_str(scratch), HELLO_HEAD), ret);
+}
+
+enum client_hello client_hello_read(struct client_hello_walk *walk, struct str bytes, size_t max, struct buf *scratch,
+                                    struct client_hello_said *ret, const char **ret_why)
+{
+    *ret_why = NULL;
+    enum client_hello result = read_records(walk, bytes, max, ret_why);
+    if (result == HELLO_MORE)
+        return result;
+    size_t all = walk->at;
+    *walk = (struct client_hello_walk) { 0 };
+    if (result == HELLO_BAD)
+        return result;
+    join_records(str_sub(bytes, 0, all), scratch);
+    *ret = (struct client_hello_said) { .sni = STR_NONE, .bytes = all };
+    *ret_why = scratch->failed ? "out of memory" : read_message(str_from(buf_str(scratch), HELLO_HEAD), ret);
     return *ret_why ? HELLO_BAD : HELLO_READY;
 }

@@ -16,8 +16,18 @@ struct client_hello_said {
     size_t bytes;    /* of its records */
 };
 
-/* bytes: all that came. HELLO_READY: *ret is what it says, in scratch (reset first). HELLO_BAD: *ret_why, static. What needs more than max
- * bytes, of the message or of records, is HELLO_BAD as soon as that is known, so HELLO_MORE ends. Cheap until the message is whole. */
-enum client_hello client_hello_read(struct str bytes, size_t max, struct buf *scratch, struct client_hello_said *ret, const char **ret_why);
+/* How far it was read; zero at first, and again after HELLO_READY and HELLO_BAD. */
+struct client_hello_walk {
+    size_t at;   /* what lies before it is whole records, which are not looked at again until the message is whole */
+    size_t have; /* bytes of the message in them */
+    size_t want; /* bytes of the message; 0: not known yet */
+    size_t head; /* type and length of the message, as far as they have come */
+};
+
+/* bytes: all that came, what came before still at its front. HELLO_READY: *ret is what it says, in scratch (reset first). HELLO_BAD:
+ * *ret_why, static. What needs more than max bytes, of the message or of records, is HELLO_BAD as soon as that is known, so HELLO_MORE
+ * ends. Linear in the bytes, however many pieces they come in. */
+enum client_hello client_hello_read(struct client_hello_walk *walk, struct str bytes, size_t max, struct buf *scratch,
+                                    struct client_hello_said *ret, const char **ret_why);
 
 #endif

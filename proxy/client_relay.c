@@ -7,7 +7,6 @@
 #include "proxy/client.h"
 
 #include "base/clock.h"
-#include "proxy/client_hello.h"
 #include "proxy/first_bytes.h"
 #include "proxy/socks5.h"
 
@@ -125,7 +124,7 @@ bool client_relay_hello(struct client *c)
         c->head_begun = true;
         timer_set(c->w->loop, &c->timer, c->view->limits->handshake_timeout);
     }
-    switch (client_hello_read(bytes, (size_t)c->view->limits->hello_bytes, &c->w->scratch, &said, &why)) {
+    switch (client_hello_read(&c->hello, bytes, (size_t)c->view->limits->hello_bytes, &c->w->scratch, &said, &why)) {
     case HELLO_MORE:
         return false;
     case HELLO_BAD:
@@ -167,7 +166,7 @@ static size_t read_second(struct client *c, struct str bytes)
     char first[sizeof c->tls.sni];
     struct client_hello_said said;
     const char *why;
-    switch (client_hello_read(bytes, (size_t)c->view->limits->hello_bytes, &c->w->scratch, &said, &why)) {
+    switch (client_hello_read(&c->hello, bytes, (size_t)c->view->limits->hello_bytes, &c->w->scratch, &said, &why)) {
     case HELLO_MORE:
         return c->eof ? refuse_second(c, ALERT_DECODE_ERROR, END_PROTOCOL_DENIED, "the client ended within its second ClientHello") : 0;
     case HELLO_BAD:

@@ -59,10 +59,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct buf scratch = { .max = 1 << 20 };
     struct client_hello_said said, again;
     const char *why;
-    char first[1024] = "";
+    char first[1024] = "", second[1024] = "";
     if (size > MAX)
         return 0;
-    enum client_hello r = client_hello_read(str_of(data, size), MAX, &scratch, &said, &why);
+    struct client_hello_walk whole = { 0 }, walk = { 0 };
+    enum client_hello r = client_hello_read(&whole, str_of(data, size), MAX, &scratch, &said, &why);
     check((r == HELLO_BAD) == (why != NULL), "a reason");
     if (r == HELLO_READY) {
         snprintf(first, sizeof first, "%.*s", STR_ARG(said.sni.p ? said.sni : STR("")));
@@ -73,10 +74,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum client_hello before = HELLO_MORE;
     size_t step = size / 64 + 1;
     for (size_t n = 0; n <= size; n += step) {
-        enum client_hello part = client_hello_read(str_of(data, n), MAX, &scratch, &again, &why);
+        enum client_hello part = client_hello_read(&walk, str_of(data, n), MAX, &scratch, &again, &why);
         check(before == HELLO_MORE || part == before, "it changed its mind");
         before = part;
     }
     check(before == HELLO_MORE || before == r, "it changed its mind at the end");
+    check(client_hello_read(&walk, str_of(data, size), MAX, &scratch, &again, &why) == r, "in pieces it is another");
+    if (r == HELLO_READY) {
+        snprintf(second, sizeof second, "%.*s", STR_ARG(again.sni.p ? again.sni : STR("")));
+        check(!strcmp(first, second), "in pieces it has another name");
+        check(again.bytes == said.bytes && again.hides_name == said.hides_name, "in pieces it says something else");
+    }
     return 0;
 }

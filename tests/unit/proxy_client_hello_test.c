@@ -24,8 +24,11 @@ static enum client_hello read_hello(struct str bytes, size_t max, char *ret_name
     char *copy = malloc(bytes.n ? bytes.n : 1); /* exact, for the sanitizer to see a byte too far */
     memcpy(copy, bytes.p, bytes.n);
     buf_init(&scratch, 1 << 20);
-    enum client_hello r = client_hello_read(str_of(copy, bytes.n), max, &scratch, &said, &why);
+    struct client_hello_walk walk = { 0 };
+    enum client_hello r = client_hello_read(&walk, str_of(copy, bytes.n), max, &scratch, &said, &why);
     assert_int_equal(r == HELLO_BAD, why != NULL);
+    if (r != HELLO_MORE) /* and the next one begins anew */
+        assert_int_equal(walk.at | walk.have | walk.want | walk.head, 0);
     snprintf(ret_name, size, "%.*s", STR_ARG(r == HELLO_READY && said.sni.p ? said.sni : STR("")));
     buf_done(&scratch);
     free(copy);
@@ -189,12 +192,61 @@ static void test_records(void **state)
     }
 }
 
+/* The longest that fits, in records of one byte that come byte by byte. What was whole is not looked at again: it is made unreadable
+ * until the last byte is there. Else the work would grow with the square of the length. */
+static void test_byte_by_byte(void **state)
+{
+    (void)state;
+    enum { RECORDS = MAX / 6, BODY_BYTES = RECORDS - 4, PAD = BODY_BYTES - ((int)sizeof FRONT - 1) - 2 - ((int)sizeof NAME - 1) - 4 };
+    struct buf message, records, scratch;
+    buf_init(&message, MAX);
+    buf_init(&records, MAX);
+    buf_init(&scratch, 1 << 20);
+    const char head[] = { 22, 3, 1, (char)(RECORDS >> 8), (char)RECORDS, 1, 0, (char)(BODY_BYTES >> 8), (char)BODY_BYTES };
+    const size_t block = sizeof NAME - 1 + 4 + PAD;
+    const char pad[] = { 0, 21, (char)(PAD >> 8), (char)PAD }; /* RFC 7685 */
+    buf_put(&message, str_of(head, sizeof head));
+    buf_put(&message, str_of(FRONT, sizeof FRONT - 1));
+    buf_put(&message, str_of((char[]) { (char)(block >> 8), (char)block }, 2));
+    buf_put(&message, str_of(NAME, sizeof NAME - 1));
+    buf_put(&message, str_of(pad, sizeof pad));
+    for (size_t i = 0; i < PAD; i++)
+        buf_putc(&message, 0);
+    assert_int_equal(buf_size(&message), 5 + RECORDS);
+    split(buf_str(&message), 1, &records);
+    struct str all = buf_str(&records);
+    char name[300];
+    assert_int_equal(read_hello(all, MAX, name, sizeof name), HELLO_READY); /* the whole */
+    assert_string_equal(name, "a.test");
+
+    struct client_hello_walk walk = { 0 };
+    const char *why;
+    char *come = malloc(all.n);
+    assert_non_null(come);
+    for (size_t n = 1; n < all.n; n++) {
+        come[n - 1] = all.p[n - 1];
+        if (client_hello_read(&walk, str_of(come, n), MAX, &scratch, &said, &why) != HELLO_MORE)
+            fail_msg("byte %zu of %zu: %s", n, all.n, why ? why : "ready");
+        assert_int_equal(walk.at, n / 6 * 6);
+        if (n == walk.at)
+            memset(come + n - 6, 0xff, 6);
+    }
+    assert_int_equal(client_hello_read(&walk, all, MAX, &scratch, &said, &why), HELLO_READY);
+    assert_true(str_eq(said.sni, STR("a.test")));
+    assert_int_equal(said.bytes, all.n);
+    free(come);
+    buf_done(&scratch);
+    buf_done(&records);
+    buf_done(&message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_openssl),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_records),
+        cmocka_unit_test(test_byte_by_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
