@@ -123,6 +123,12 @@ static bool text_ok(struct str v)
     return v.n > 0;
 }
 
+/* --- values in strings of JSON ---
+ *
+ * Only a value with `"` or `\` in it is another one there; for such a one the quotes around decide, not what the text begins with: JSON
+ * may stand behind a number (Socket.IO), a byte order mark, a command and its headers (STOMP). The nearest quotes at both sides of what
+ * stands in a string are its own, or belong to strings within it. */
+
 static bool is_json(struct str text)
 {
     size_t i = 0;
@@ -131,21 +137,65 @@ static bool is_json(struct str text)
     return i < text.n && (text.p[i] == '{' || text.p[i] == '[' || text.p[i] == '"');
 }
 
+enum quote { QUOTE_NONE = 0, QUOTE_PLAIN, QUOTE_ESCAPED /* of a string within a string */ };
+
+static enum quote quote_at(struct str text, size_t at)
+{
+    size_t i = at;
+    while (i && text.p[i - 1] == '\\')
+        i--;
+    return (at - i) % 2 ? QUOTE_ESCAPED : QUOTE_PLAIN;
+}
+
+/* The nearest quotes around a place. Places come in order, so that the text is looked through once. */
+struct quotes {
+    enum quote before, behind;
+    size_t seen;      /* before: of what lies before it */
+    size_t behind_at; /* behind lies there, where there is one (text.n: there is none) */
+};
+
+static void quotes_around(struct quotes *q, struct str text, size_t at, size_t n)
+{
+    const char *p = memrchr(text.p + q->seen, '"', at - q->seen);
+    if (p)
+        q->before = quote_at(text, (size_t)(p - text.p));
+    q->seen = at;
+    if (q->behind_at >= at + n)
+        return;
+    p = memchr(text.p + at + n, '"', text.n - at - n);
+    q->behind_at = p ? (size_t)(p - text.p) : text.n;
+    q->behind = p ? quote_at(text, q->behind_at) : QUOTE_NONE;
+}
+
+/* FORM_RAW or FORM_JSON. False: it would have to be escaped twice, and in that form it could not be told when it comes back. */
+static bool form_here(struct quotes *q, struct str text, const struct swap_item *it, enum form *ret)
+{
+    quotes_around(q, text, it->at, it->n);
+    bool between = q->before && q->behind;
+    *ret = between || is_json(text) ? FORM_JSON : FORM_RAW;
+    return !between || q->before == QUOTE_PLAIN || q->behind == QUOTE_PLAIN;
+}
+
+static bool is_same_in_json(struct str v)
+{
+    return !memchr(v.p, '"', v.n) && !memchr(v.p, '\\', v.n);
+}
+
 enum end swap_text_put(const struct swap_plan *plan, struct str text, struct lease *const *leases, struct buf *out)
 {
     size_t done = 0;
-    bool json = is_json(text);
+    struct quotes quotes = { 0 };
     for (size_t i = 0; i < plan->n; i++) {
         const struct swap_item *it = &plan->items[i];
         struct lease *l = leases[it->lease];
         struct str v = l ? secret_reveal(l->value) : STR_NONE;
+        enum form form = FORM_RAW;
         if (!text_ok(v) || it->at < done || it->at + it->n > text.n)
             return END_CREDENTIAL_UNAVAILABLE;
+        if (!is_same_in_json(v) && !form_here(&quotes, text, it, &form))
+            return END_CREDENTIAL_UNAVAILABLE;
         buf_put(out, str_sub(text, done, it->at - done));
-        if (json)
-            form_put(FORM_JSON, v, out);
-        else
-            buf_put(out, v);
+        form_put(form, v, out);
         done = it->at + it->n;
     }
     buf_put(out, str_from(text, done));

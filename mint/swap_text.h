@@ -2,9 +2,9 @@
  *
  * swap_text: the slots that stand in a text rather than in a head: for now `websocket`, a whole text message of a client. Of the
  * agent's placeholders those whose credential lists the slot and covers the request are swapped, wherever in the text a word may begin
- * and end (never within a longer one), at most max_occurrences times in one text; where the text is JSON the value is escaped as JSON.
- * Other placeholders of the agent are inert there, as in any body. One that is another agent's or no longer live is refused, as it is
- * in a head. */
+ * and end (never within a longer one), at most max_occurrences times in one text; where the value may stand in a string of JSON it is
+ * escaped as JSON, whatever the text begins with. Other placeholders of the agent are inert there, as in any body. One that is another
+ * agent's or no longer live is refused, as it is in a head. */
 #ifndef MINT_SWAP_TEXT_H
 #define MINT_SWAP_TEXT_H
 
@@ -30,7 +30,7 @@ struct swap_text_walk {
 enum end swap_text_plan(const struct placeholder_table *t, const struct policy *p, const struct ask *ask, enum slot_kind slot,
                         struct str text, size_t most, struct swap_text_walk *w, struct swap_plan *plan);
 /* The text with its values, appended to out (out->wipe must be set). END_OK or END_CREDENTIAL_UNAVAILABLE: a value that cannot stand in
- * a text, or no room. */
+ * a text, or, having `"` or `\` in it, not in a string of JSON within a string; or no room. */
 enum end swap_text_put(const struct swap_plan *plan, struct str text, struct lease *const *leases, struct buf *out);
 
 #endif

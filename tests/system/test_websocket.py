@@ -627,11 +627,15 @@ def test_values_are_escaped_for_json(lab):
         lab2.open.reset(echoes())
         c = opened(lab2)
         for text, want in (('{"p":"quoted-0123456789-abcdef","q":"\\nquoted-0123456789-abcdef"}', '{"p":"pass\\"word\\\\0123456789","q":"\\npass\\"word\\\\0123456789"}'),
+                           ('42["login",{"p":"quoted-0123456789-abcdef"}]', '42["login",{"p":"pass\\"word\\\\0123456789"}]'),
                            ("login quoted-0123456789-abcdef", 'login pass"word\\0123456789')):
             c.send(frame(text))
             assert read_message(c)[1].decode() == text
             assert lab2.open.frames[-1].payload.decode() == want
-        c.close()
+        n = len(lab2.open.frames)
+        c.send(frame('["{\\"p\\":\\"quoted-0123456789-abcdef\\"}"]'))  # twice escaped it could not be found again
+        ended(c, 1008, "credential_unavailable")
+        assert not [f for f in lab2.open.frames[n:] if b"word" in f.payload]
 
 
 def test_a_lease_that_is_not_to_be_had_ends_it(lab):

@@ -141,7 +141,7 @@ static void check_by(size_t most, const struct row *r, const char *value, const 
     if (end == END_OK) {
         struct lease *leases[SWAP_MAX] = { 0 };
         for (size_t i = 0; i < plan.nwanted; i++)
-            leases[i] = lease_of("x", str_eq(plan.wanted[i]->name, STR("a")) ? value : value_b);
+            leases[i] = lease_of("x", value == value_a && str_eq(plan.wanted[i]->name, STR("b")) ? value_b : value);
         buf_init(&out, 65536);
         out.wipe = true;
         end = swap_text_put(&plan, buf_str(&in), leases, &out);
@@ -191,6 +191,57 @@ static void test_values(void **state)
     check(&json, "tab\there-0123456789", NULL);
     check(&plain, "tab\there-0123456789", NULL);
     check(&plain, "\xff\xfe-0123456789abcdef", NULL);
+}
+
+#define RAW "a\"b\\c-0123456789"
+#define ESCAPED "a\\\"b\\\\c-0123456789"
+
+/* What is between quotes is escaped, whatever the text begins with; what would have to be escaped twice is refused. A value that is the
+ * same in JSON is put everywhere: the control of each. {a} and {b} have the same value here. */
+static void test_strings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *out; /* V: the value as it is, E: escaped; NULL: refused */
+    } cases[] = {
+        { "42[\"identify\",{\"token\":\"{a}\"}]", "42[\"identify\",{\"token\":\"E\"}]" }, /* Socket.IO */
+        { "42/ns,[\"{a}\"]", "42/ns,[\"E\"]" },
+        { "42/ns,7[\"{a}\"]", "42/ns,7[\"E\"]" },
+        { "\xef\xbb\xbf{\"token\":\"{a}\"}", "\xef\xbb\xbf{\"token\":\"E\"}" },
+        { "send\ntoken:{a}\n\n{\"token\":\"{b}\"}", "send\ntoken:V\n\n{\"token\":\"E\"}" }, /* STOMP: its header is no JSON */
+        { "{\"a\":1}\n{\"token\":\"{a}\"}", "{\"a\":1}\n{\"token\":\"E\"}" },
+        { "5\" disk {\"token\":\"{a}\"}", "5\" disk {\"token\":\"E\"}" }, /* an odd quote before */
+        { "{\"token\":\"Bearer {a}, {b}\"}", "{\"token\":\"Bearer E, E\"}" },
+        { "42[\"{a}\",\"{b}\"]", "42[\"E\",\"E\"]" },
+        { "42[\"{b}\"] {b}", "42[\"E\"] V" },
+        { "{'token':'{a}'}", "{'token':'E'}" },
+        { "login \"me\" {a}", "login \"me\" V" }, /* not between quotes, and no JSON */
+        { "login {a} \"me\"", "login V \"me\"" },
+        { "login {a}", "login V" },
+        { "42[\"\\\\{a}\\\\\"]", "42[\"\\\\E\\\\\"]" }, /* a backslash at either end */
+        { "42[\"say \\\"hi\\\" {a}\"]", "42[\"say \\\"hi\\\" E\"]" }, /* behind an inner string, not in one */
+        { "42[\"{a} \\\"hi\\\"\"]", "42[\"E \\\"hi\\\"\"]" },
+        { "[\"{\\\"token\\\":\\\"{a}\\\"}\"]", NULL }, /* SockJS: JSON in a string of JSON */
+        { "[\"{\\\"token\\\":\\\"x\\\\\\\"{a}\\\\\\\"\\\"}\"]", NULL },
+        { "[\"{\\\"a\\\":1}\",\"{b}\"]", "[\"{\\\"a\\\":1}\",\"E\"]" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct row row = { cases[i].text, END_OK, NULL, 0, "ws.test", "/b/x", 443 };
+        struct buf want;
+        buf_init(&want, 4096);
+        for (const char *p = cases[i].out ? cases[i].out : ""; *p; p++)
+            buf_put(&want, *p == 'V' ? STR(RAW) : *p == 'E' ? STR(ESCAPED) : str_of(p, 1));
+        check(&row, RAW, cases[i].out ? buf_z(&want) : NULL);
+        buf_reset(&want);
+        for (const char *p = cases[i].text; *p; p++) {
+            bool is_mark = p[0] == '{' && p[1] && p[2] == '}';
+            buf_put(&want, is_mark ? STR("same-0123456789") : str_of(p, 1));
+            p += is_mark ? 2 : 0;
+        }
+        check(&row, "same-0123456789", buf_z(&want));
+        buf_done(&want);
+    }
 }
 
 /* So many are looked at that only look like ours; past them none that is not live is found any more, and all that are. */
@@ -266,7 +317,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_values), cmocka_unit_test(test_doubts),
-                                        cmocka_unit_test(test_wanted) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_values), cmocka_unit_test(test_strings),
+                                        cmocka_unit_test(test_doubts), cmocka_unit_test(test_wanted) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
