@@ -18,6 +18,7 @@
 #include "mint/swap_text.h"
 #include "proxy/exchange.h"
 #include "proxy/ws_frame.h"
+#include "proxy/ws_leases.h"
 
 /* The request asks for one: is that done properly? NULL, and x->ws is there; or why not, with the refusal. */
 const char *exchange_ws_check(struct exchange *x, enum end *ret_end);
@@ -66,7 +67,6 @@ bool exchange_ws_uses(const struct exchange *x, const char *lease_id);
 const struct credential *exchange_ws_credential(const struct exchange *x, size_t i);
 
 /* --- only for exchange_ws*.c --- */
-enum { WS_OLDER_LEASES = 8 };
 enum { WS_FRAME_COST = 256 }; /* of a turn (core.h), for a message or a frame that is read, besides what is in it */
 struct ws {
     struct exchange *x;
@@ -111,10 +111,7 @@ struct ws {
     const struct credential *used[SWAP_MAX]; /* in any message */
     struct lease *used_leases[SWAP_MAX]; /* the newest of each */
     size_t nused;
-    struct {
-        char id[LEASE_ID_MAX + 1];
-        int64_t expires_us;
-    } older[WS_OLDER_LEASES]; /* that the host may still take; expired ones make room */
+    struct ws_leases older; /* that the host may still take */
 
     /* from the host (exchange_ws_host.c) */
     struct ws_in down;

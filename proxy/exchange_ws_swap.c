@@ -76,6 +76,7 @@ void exchange_ws_swap_done(struct exchange *x)
     drop_leases(ws);
     for (size_t i = 0; i < ws->nused; i++)
         lease_unref(&ws->used_leases[i]);
+    ws_leases_done(&ws->older);
     body_watch_done(&ws->texts);
     ws_deflate_free(&ws->deflate);
     buf_done(&ws->made);
@@ -161,20 +162,6 @@ static enum end swap(struct exchange *x)
     return end;
 }
 
-/* A newer one takes its place; while it lives it can be revoked. False: no room. */
-static bool note_older(struct ws *ws, const struct lease *old)
-{
-    int64_t now_us = clock_wall_us();
-    for (size_t i = 0; i < WS_OLDER_LEASES; i++) {
-        if (ws->older[i].expires_us > now_us && strcmp(ws->older[i].id, old->id))
-            continue;
-        snprintf(ws->older[i].id, sizeof ws->older[i].id, "%s", old->id);
-        ws->older[i].expires_us = old->expires_us;
-        return true;
-    }
-    return false;
-}
-
 /* Keeps the lease, so that its end is the end of this connection too; the first of a credential is in the log before the message that
  * holds its value leaves. False: the exchange is over. */
 static bool note_used(struct exchange *x, const struct credential *c, struct lease *lease)
@@ -195,8 +182,11 @@ static bool note_used(struct exchange *x, const struct credential *c, struct lea
         ws->used[ws->nused++] = c;
     }
     struct lease *old = ws->used_leases[i];
-    if (old && strcmp(old->id, lease->id) && !note_older(ws, old)) {
-        exchange_end(x, END_CREDENTIAL_UNAVAILABLE, "more leases of one WebSocket that live at a time than can be revoked one by one");
+    const char *why = NULL;
+    if (old && strcmp(old->id, lease->id) != 0) /* a newer one takes its place; while it lives it can be revoked */
+        why = ws_leases_add(&ws->older, old, clock_wall_us(), (size_t)x->view->limits->ws_leases);
+    if (why) {
+        exchange_end(x, END_CREDENTIAL_UNAVAILABLE, why);
         return false;
     }
     ws->used_leases[i] = lease_ref(lease);
@@ -378,9 +368,8 @@ bool exchange_ws_uses(const struct exchange *x, const char *lease_id)
     for (size_t i = 0; ws && i < ws->nused; i++)
         if (!strcmp(ws->used_leases[i]->id, lease_id))
             return true;
-    for (size_t i = 0; ws && i < WS_OLDER_LEASES; i++)
-        if (ws->older[i].expires_us && !strcmp(ws->older[i].id, lease_id))
-            return true;
+    if (ws && ws_leases_has(&ws->older, lease_id))
+        return true;
     for (size_t i = 0; ws && i < ws->plan.nwanted; i++) /* of the message that waits for the others */
         if (ws->leases[i] && !strcmp(ws->leases[i]->id, lease_id))
             return true;
