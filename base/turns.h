@@ -2,7 +2,8 @@
  *
  * turns: work that an outsider can make large (inflating, deflating) gets so much of a loop's round and no more; what is left waits
  * for the next one. Owners take turns, and what one of them has waiting is first come, first served: a thousand connections of one
- * agent do not make another's wait a thousand times as long. Who has not waited does not go ahead of those of the same owner who do.
+ * agent do not make another's wait a thousand times as long. Who has not waited does not go ahead of those of the same owner who do; an
+ * owner who has nothing waiting goes ahead of all queues, in a round that is open, by no more than that round's share: then it waits too.
  * Nothing here is ever lost: a turn that waits is called, unless it is cancelled. */
 #ifndef BASE_TURNS_H
 #define BASE_TURNS_H

@@ -141,6 +141,23 @@ static void test_owners(void **state)
     loop_free(l);
 }
 
+/* One who has nothing waiting goes ahead of another who has, by one round's share. */
+static void test_owner_without_queue(void **state)
+{
+    (void)state;
+    struct loop *l = begin();
+    struct work a = { .t = { .cb = work, .owner = 3 }, .name = 'a', .left = 4 }, b = { .t = { .cb = work, .owner = 7 }, .name = 'b', .left = 5 };
+    work(&a.t);
+    assert_int_equal(a.left, 1);
+    turns.round--; /* as if the next round had begun, before the turn of a */
+    work(&b.t);
+    assert_int_equal(b.left, 2);
+    settle(l);
+    assert_string_equal(order, "aaabbbabb");
+    turns_done(&turns);
+    loop_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +166,7 @@ int main(void)
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_large_steps),
         cmocka_unit_test(test_owners),
+        cmocka_unit_test(test_owner_without_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
