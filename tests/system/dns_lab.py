@@ -9,6 +9,7 @@ tests/system/test_dns_tunnels.py.
 """
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -53,6 +54,13 @@ class Net:
     def __init__(self, search=""):
         self.dir = tempfile.mkdtemp(prefix="outgate-dns-")
         self.holders, self.started = {}, []
+        try:
+            self._make(search)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, search):
         sh("ip", "link", "set", "lo", "up")
         for name, here, there in (("sandbox", NEAR, SANDBOX), ("outside", UPSTREAM_SIDE, OUTSIDE)):
             p = subprocess.Popen(["unshare", "--net", "--mount", "--propagation", "private", "sleep", "infinity"])
@@ -179,7 +187,9 @@ while True:
 
     def __enter__(self):
         self.process = subprocess.Popen([sys.executable, "-c", self.PROGRAM, NEAR, OUTSIDE], stdout=subprocess.PIPE)
-        assert self.process.stdout.readline() == b"relays\n"
+        if self.process.stdout.readline() != b"relays\n":
+            self.__exit__()
+            raise AssertionError("the relay did not start")
         return self
 
     def __exit__(self, *_):
@@ -227,6 +237,25 @@ class Iodine:
     def up(p):
         return "Connection setup complete" in read(p)
 
+    @staticmethod
+    def gave_up(p):
+        """It asked, and ended by itself: after five tries of its handshake, three rounds of the record types, or when no size of answer
+        passed. Where it is refused each time, that is a matter of a second."""
+        return p.poll() is not None and "Sending DNS queries for" in read(p) and not Iodine.up(p)
+
+    def heard(self):
+        """What the server was told: of each name that came, once, what stands before the zone, without its dots."""
+        names = re.findall(r"^RX: client \S+, type \d+, name (\S+)$", read(self.server), re.MULTILINE)
+        return {n.lower().removesuffix("." + self.zone).replace(".", "") for n in names}
+
+    def heard_bytes(self):
+        """As much as that can carry in base32."""
+        return sum(len(n) for n in self.heard()) * 5 / 8
+
+    def heard_packets(self):
+        """Whether anything came through the link."""
+        return "IN   pkt" in read(self.server)
+
     def transfer(self, n):
         """Sends n bytes through the link. How many came."""
         before = got(self.sink)
@@ -240,9 +269,10 @@ class Dns2tcp:
 
     def __init__(self, net):
         self.net = net
-        conf = os.path.join(net.dir, "dns2tcpd.conf")
+        conf, root = os.path.join(net.dir, "dns2tcpd.conf"), os.path.join(net.dir, "root")
+        os.mkdir(root, 0o755)
         with open(conf, "w") as f:
-            f.write(f"listen = {OUTSIDE}\nport = 53\nuser = nobody\nchroot = /tmp\ndomain = {ZONE}\nresources = sink:127.0.0.1:{self.PORT}\n")
+            f.write(f"listen = {OUTSIDE}\nport = 53\nuser = nobody\nchroot = {root}\ndomain = {ZONE}\nresources = sink:127.0.0.1:{self.PORT}\n")
         self.server = net.start("outside", tool("dns2tcpd"), "-F", "-d", "1", "-f", conf, log="dns2tcpd")
         self.sink = net.start("outside", sys.executable, "-u", "-c", SINK, "127.0.0.1", str(self.PORT), log="sink")
         L.wait_for(lambda: "listens" in read(self.sink), "the sink")
@@ -254,5 +284,6 @@ class Dns2tcp:
         return p
 
     def transfer(self, n):
+        """Sends n bytes. How many came so far: the client closes before the last of them have."""
         self.net.run("sandbox", sys.executable, "-c", SOURCE, "127.0.0.1", str(self.NEAR_PORT), str(n), timeout=70)
         return got(self.sink)

