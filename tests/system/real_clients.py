@@ -7,6 +7,7 @@ the refusal of a host, for each client of docs/CLIENTS.md: which of them show th
 Slow, and it wants clients that a small machine lacks: run by `tests/run.sh --full`. What is not installed is skipped by name; clients from
 npm are looked for in the node_modules of OUTGATE_NPM. Runs as root in a network namespace of its own that has loopback alone."""
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -242,7 +243,12 @@ def reasons(refuse_at, only="", tell=None):
                 continue
             found = REASON.search(said)
             line = said[said.rfind("\n", 0, found.start()) + 1:].splitlines()[0].strip() if found else None
-            tries = sum(e.get("code") == "host_denied" for e in lab.events()[mark:])
+            def refusals():
+                return sum(e.get("code") == "host_denied" for e in lab.events()[mark:])
+
+            with contextlib.suppress(AssertionError):  # who was not refused at all is told below
+                L.wait_for(refusals, "the event of a refusal", 5)
+            tries = refusals()
             shown[name] = (code, line, tries)
             if tell:
                 tell(name, code, line, tries, said)
