@@ -192,10 +192,15 @@ static bool connection_note(struct str value, bool request, struct notes *n)
     return true;
 }
 
+bool h1_length_parse(struct str value, uint64_t *ret)
+{
+    return value.n <= H1_LENGTH_DIGITS && str_to_u64(value, INT64_MAX, ret);
+}
+
 static bool length_note(struct str value, struct notes *n)
 {
     n->lengths++;
-    return value.n <= H1_LENGTH_DIGITS && str_to_u64(value, INT64_MAX, &n->length);
+    return h1_length_parse(value, &n->length);
 }
 
 /* NULL, or why the field is wrong. */

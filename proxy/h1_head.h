@@ -120,6 +120,8 @@ enum h1_result h1_response_parse(struct str bytes, struct str request_method, co
 enum h1_result h1_trailers_parse(struct str bytes, const struct h1_limits *lim, struct h1_field *fields,
                                  size_t *ret_nfields, size_t *ret_bytes, struct h1_fault *fault);
 
+/* A Content-Length, of whichever version: one number under 2^63, in no more digits than that has (zeros in front count). */
+bool h1_length_parse(struct str value, uint64_t *ret);
 enum h1_name h1_name_of(struct str name);
 /* Is `token` (lower case) listed in a comma-separated field value? */
 bool h1_list_has(struct str value, struct str token);

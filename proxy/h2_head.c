@@ -145,7 +145,7 @@ static const char *note(struct notes *n, struct str value, enum h1_name id)
     switch ((unsigned)id) {
     case H1_CONTENT_LENGTH:
         n->lengths++;
-        return str_to_u64(value, INT64_MAX, &n->length) ? NULL : "Content-Length is not one number under 2^63";
+        return h1_length_parse(value, &n->length) ? NULL : "Content-Length is not one number under 2^63";
     case H1_HOST:
         n->hosts++;
         return NULL;

@@ -180,7 +180,7 @@ static const char *take_field(struct h1_head *a, struct str name, struct str val
     if (why)
         return why;
     enum h1_name id = h1_name_of(name);
-    if (id == H1_CONTENT_LENGTH && (++*lengths > 1 || !str_to_u64(value, INT64_MAX, &a->length)))
+    if (id == H1_CONTENT_LENGTH && (++*lengths > 1 || !h1_length_parse(value, &a->length)))
         return "Content-Length is not one number under 2^63";
     a->fields[a->nfields++] = (struct h1_field) { { name, value }, id };
     return NULL;
