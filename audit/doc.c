@@ -95,6 +95,13 @@ void audit_print_doc(FILE *out)
     fputs(
         ". Every `open` and `close` has `rule` (or null) and `credentials` (or []), every `close` also `findings`; a `conn` and a "
         "`dns` say `rule` (or null). `agent` is null where nobody was recognised. What else is not known has no field.\n\n"
+        "The sentence of a finding about a name (`dns_tunnel` of a question, `host_label` of a connection, `dns_placeholder`, "
+        "`placeholder_elsewhere`) is words with numbers: `verdict` block, flag or allow, and `rule`, what it goes by: `llr` it "
+        "looks encoded (`score` of 20 or more, in which `class`), `half` or `budget` (half of its bits, all of them), "
+        "`placeholder` a piece of one (in which `form`, of whom), `wire` no name at all. `bits` is what the name costs, `spent` "
+        "what its account had spent of how much, `of` whose account that is (`zone`, `zone-above` a public suffix's owner, "
+        "`agent` all zones that no rule approves, `new-zones`), `distinct` the names seen in the zone, `sent` whether it left. "
+        "What an account may hold and how it is refilled stands under `exfiltration` in the configuration.\n\n"
         "## Fields, in their order in the line\n\n| field | kind | most bytes | what it says |\n|---|---|---|---|\n",
         out);
     for (unsigned f = FIELD_NONE + 1; f < FIELD_COUNT_OF; f++) {
