@@ -35,6 +35,7 @@ def size(small, full):
 
 def flood_lab(upstream=None, files=None, tail=LIMITS, hosts=()):
     """coder (the victim) at 127.0.0.1, mallory at ATTACKER, nobody elsewhere. files: the roles' limit of descriptors."""
+    tail += 'exfiltration: {exempt: ["*.wild.test"]}\n'  # the victim's names are new ones as well, by the hundred
     lab = L.Lab(workers=1, start=False, tail=tail, hosts={"hole.test": "127.0.0.12", **dict(hosts)}, agents=f"""  - {{name: coder, identify: [{{source: 127.0.0.1/32}}]}}
   - {{name: mallory, identify: [{{source: {ATTACKER}/32}}]}}
 """, rules="""  - {name: hole, hosts: [hole.test], ports: [PORT], action: allow}
