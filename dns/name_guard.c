@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { COUNTERS = 64, SECOND_MS = 1000, SAVE_MS = 30000, SAVE_AGAIN_MS = 1000, SAVES_A_SECOND = 20, PROBES = 8 };
+enum { COUNTERS = 64, SECOND_MS = 1000, SAVE_MS = 30000, SAVE_AGAIN_MS = 1000, PROBES = 8 };
 
 /* Findings of one (agent, class) in one second. */
 struct counter {
@@ -68,6 +68,8 @@ void name_guard_open(struct name_guard *g, int fd)
     g->keeps = true;
     if (budget_file_open(&g->file, fd, detector_budget(g->detector), loop_now_ms(g->loop), &err) == BUDGET_STATE_DAMAGED)
         log_error("%s", err.text);
+    if (g->file.fd < 0) /* no file that can be kept */
+        close(fd);
     (void)save(g, false); /* from now on more may be out than the file says; where it cannot, nothing that costs leaves */
 }
 
@@ -186,33 +188,39 @@ static size_t written_by(const struct host_pattern *p, const struct host *host)
     return p->kind == PATTERN_EXACT ? host->n : p->kind == PATTERN_SUFFIX ? p->host.n : 0;
 }
 
-static size_t written_by_any(const struct host_pattern *v, size_t n, const struct host *host, bool *ret_matched)
+static size_t written_by_any(const struct host_pattern *v, size_t n, const struct host *host)
 {
     size_t most = 0;
     for (size_t i = 0; i < n; i++) {
         size_t written = written_by(&v[i], host);
-        *ret_matched |= written || host_pattern_matches(&v[i], host);
         most = written > most ? written : most;
     }
     return most;
+}
+
+static bool is_exempt(const struct config *c, const struct host *host)
+{
+    for (size_t i = 0; i < c->exfiltration.nexempt; i++)
+        if (host_pattern_matches(&c->exfiltration.exempt[i], host))
+            return true;
+    return false;
 }
 
 /* How the name was approved, and how much of it an operator wrote. */
 static enum detector_approval approval_of(const struct name_guard *g, const struct name_guard_ask *ask, size_t *ret_written)
 {
     const struct config *c = g->snapshot->config;
-    bool exempt = false, by_rule = false;
     *ret_written = 0;
     if (!ask->host)
         return DETECTOR_UNAPPROVED;
-    size_t exempted = written_by_any(c->exfiltration.exempt, c->exfiltration.nexempt, ask->host, &exempt);
     if (!ask->rule && !ask->observe && !ask->fixed)
         return DETECTOR_UNAPPROVED;
-    size_t ruled = ask->rule ? written_by_any(ask->rule->hosts, ask->rule->nhosts, ask->host, &by_rule) : 0;
+    size_t exempted = written_by_any(c->exfiltration.exempt, c->exfiltration.nexempt, ask->host);
+    size_t ruled = ask->rule ? written_by_any(ask->rule->hosts, ask->rule->nhosts, ask->host) : 0;
     *ret_written = exempted > ruled ? exempted : ruled;
     if (ask->fixed)
         *ret_written = ask->host->n;
-    if (exempt || *ret_written == ask->host->n)
+    if (is_exempt(c, ask->host) || *ret_written == ask->host->n)
         return DETECTOR_EXACT;
     return ask->rule ? DETECTOR_WILDCARD : DETECTOR_UNAPPROVED;
 }
@@ -241,8 +249,8 @@ enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask
         return END_EXFILTRATION;
     }
     bool must = f.save_first || (f.charged && f.cost && g->unsaved);
-    if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), SAVES_A_SECOND, loop_now_ms(g->loop))) {
-        *ret_why = "too many new names a second that cost something";
+    if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), g->snapshot->config->limits.name_saves, loop_now_ms(g->loop))) {
+        *ret_why = "too many new names a second that cost something (limits.name_saves)";
         return END_RATE_LIMITED;
     }
     if (must && save(g, false)) {
