@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters are a small table that hostile names may fill: a counter that must go to make room writes its line
- * first, so that nothing counted is forgotten, and where even that line finds no room the new event is refused instead.
+ * Names of hostile domains fill the places of domains, and of those alone: what all domains of an (agent, verdict) had
+ * this second is counted elsewhere, where nobody but operators names the keys.
  */
 #include "dns/dns_log.h"
 
+#include "audit/event_counter.h"
 #include "dns/zone.h"
 
 #include <stdlib.h>
 
-enum { COUNTERS = 256, PROBES = 8, ANSWERS = 16, SECOND_MS = 1000, ZONES = 1024 };
-
-struct counter {
-    uint64_t key; /* 0: free */
-    uint64_t since_ms;
-    uint64_t written, counted;
-    struct event sample; /* of the last one counted */
-};
+enum { DOMAINS = 256, AGENTS = 64, ANSWERS = 16, ZONES = 1024 };
 
 struct dns_log {
     struct loop *loop;
     struct sink *sink;
     uint64_t per_second, lag_ms;
-    struct timer timer;
-    struct counter *counters[COUNTERS];
+    struct event_counter *domains, *agents;
     struct {
         uint64_t name; /* hash; 0: free */
         size_t at;
     } zones[ZONES]; /* where the registrable domain of a name begins, as last asked of the public suffix list */
 };
-
-static void on_second(struct timer *t);
 
 struct dns_log *dns_log_new(struct loop *l, struct sink *sink, struct err *err)
 {
@@ -43,7 +34,10 @@ struct dns_log *dns_log_new(struct loop *l, struct sink *sink, struct err *err)
     d->sink = sink;
     d->per_second = 50;
     d->lag_ms = 2000;
-    d->timer.cb = on_second;
+    d->domains = event_counter_new(l, sink, DOMAINS, err);
+    d->agents = event_counter_new(l, sink, AGENTS, err);
+    if (!d->domains || !d->agents)
+        dns_log_free(&d);
     return d;
 }
 
@@ -91,50 +85,14 @@ static void build(struct event *e, const struct dns_record *r)
     put(e, FIELD_MESSAGE, r->message);
 }
 
-static int flush(struct dns_log *d, struct counter *c)
-{
-    if (c->counted == 0)
-        return 0;
-    struct event e = c->sample;
-    event_put_u64(&e, FIELD_COUNT, c->counted);
-    if (!d->sink || sink_write(d->sink, &e, false) < 0)
-        return -1;
-    c->counted = 0;
-    return 0;
-}
-
-static void on_second(struct timer *t)
-{
-    struct dns_log *d = (struct dns_log *)((char *)t - offsetof(struct dns_log, timer));
-    uint64_t now = loop_now_ms(d->loop);
-    bool more = false;
-    for (size_t i = 0; i < COUNTERS; i++) {
-        struct counter *c = d->counters[i];
-        if (!c)
-            continue;
-        if (now - c->since_ms >= SECOND_MS && flush(d, c) == 0) {
-            free(c);
-            d->counters[i] = NULL;
-            continue;
-        }
-        more = true;
-    }
-    if (more)
-        timer_set(d->loop, &d->timer, SECOND_MS / 4);
-}
-
 void dns_log_free(struct dns_log **dp)
 {
     struct dns_log *d = *dp;
     *dp = NULL;
     if (!d)
         return;
-    timer_clear(&d->timer);
-    for (size_t i = 0; i < COUNTERS; i++)
-        if (d->counters[i]) {
-            flush(d, d->counters[i]);
-            free(d->counters[i]);
-        }
+    event_counter_free(&d->domains);
+    event_counter_free(&d->agents);
     free(d);
 }
 
@@ -163,63 +121,28 @@ static uint64_t key_of(struct str agent, struct str zone, struct str verdict)
         n += part.n;
         text[n++] = '\0';
     }
-    uint64_t key = str_hash(str_of(text, n));
-    return key ? key : 1;
-}
-
-/* This key's counter, a fresh one where it has none or its second is over; NULL: none can be had. */
-static struct counter *counter_for(struct dns_log *d, uint64_t key)
-{
-    uint64_t now = loop_now_ms(d->loop);
-    struct counter **own = NULL, **room = NULL, **oldest = NULL;
-    for (size_t i = 0; i < PROBES && !own; i++) {
-        struct counter **at = &d->counters[(key + i) % COUNTERS];
-        if (!*at)
-            room = room ? room : at;
-        else if ((*at)->key == key)
-            own = at;
-        else if (!oldest || (*at)->since_ms < (*oldest)->since_ms)
-            oldest = at;
-    }
-    struct counter **at = own ? own : room ? room : oldest;
-    if (own && now - (*at)->since_ms < SECOND_MS)
-        return *at;
-    if (*at && flush(d, *at) < 0)
-        return NULL;
-    if (!*at && !(*at = malloc(sizeof **at)))
-        return NULL;
-    (*at)->key = key;
-    (*at)->since_ms = now;
-    (*at)->written = (*at)->counted = 0;
-    if (!d->timer.loop)
-        timer_set(d->loop, &d->timer, SECOND_MS);
-    return *at;
+    return str_hash(str_of(text, n));
 }
 
 int dns_log_write(struct dns_log *d, const struct dns_record *r)
 {
     if (!d->sink)
         return -1;
-    struct counter *c = counter_for(d, key_of(r->agent, zone_kept(d, r->qname), r->verdict));
-    if (!c)
+    struct event_place *at = event_counter_at(d->domains, key_of(r->agent, zone_kept(d, r->qname), r->verdict));
+    if (!at)
         return -1;
-    bool write = c->written < d->per_second;
+    bool write = event_place_take(at, d->per_second);
     if (write) {
-        c->written++;
-        c = counter_for(d, key_of(r->agent, STR("*"), r->verdict)); /* of all domains: no name is "*" */
-        if (!c)
+        at = event_counter_at(d->agents, key_of(r->agent, STR_NONE, r->verdict));
+        if (!at)
             return -1;
-        write = c->written < d->per_second * DNS_LOG_DOMAINS;
+        write = event_place_take(at, d->per_second * DNS_LOG_DOMAINS);
     }
     if (write) {
         struct event e EVENT_LOCAL;
         build(&e, r);
-        if (sink_write(d->sink, &e, false) < 0)
-            return -1;
-        c->written++;
-        return 0;
+        return sink_write(d->sink, &e, false);
     }
-    build(&c->sample, r);
-    c->counted++;
+    build(event_place_count(at), r);
     return 0;
 }

@@ -5,24 +5,18 @@
 #include "base/fair.h"
 #include "base/log.h"
 #include "dns/budget_file.h"
+#include "dns/finding_log.h"
 #include "dns/special_name.h"
 #include "policy/host_pattern.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { COUNTERS = 64, SECOND_MS = 1000, SAVE_MS = 30000, SAVE_AGAIN_MS = 1000, PROBES = 8 };
-
-/* Findings of one (agent, class) in one second. */
-struct counter {
-    uint64_t key, since_ms, written, counted;
-    struct event sample; /* of the last one counted */
-};
+enum { SAVE_MS = 30000, SAVE_AGAIN_MS = 1000 };
 
 struct name_guard {
     struct loop *loop;
-    struct sink *sink;
+    struct finding_log *findings;
     struct detector *detector;
     struct snapshot *snapshot;
     struct budget_file file;
@@ -30,8 +24,7 @@ struct name_guard {
     bool unsaved;       /* a save failed: what was charged since is in no file */
     uint64_t failed_ms; /* ... when: not every name tries anew */
     struct fair_rate saves; /* by agent: each stops this role for as long as the disk takes */
-    struct timer save, second;
-    struct counter *counters[COUNTERS];
+    struct timer save;
 };
 
 /* --- what was spent --- */
@@ -73,109 +66,11 @@ void name_guard_open(struct name_guard *g, int fd)
     (void)save(g, false); /* from now on more may be out than the file says; where it cannot, nothing that costs leaves */
 }
 
-/* --- findings --- */
-
-static void build(struct event *e, const struct name_guard_ask *ask, const struct detector_finding *f)
+/* 0, or -1: the log has no room. */
+static int record(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f)
 {
-    char line[DETECTOR_LINE], features[256];
-    event_init(e, EVENT_FINDING);
-    event_put_str(e, FIELD_AGENT, ask->agent->name);
-    if (ask->client.n)
-        event_put_str(e, FIELD_CLIENT, ask->client);
-    if (ask->conn_id.n)
-        event_put_str(e, FIELD_CONN_ID, ask->conn_id);
-    if (ask->request_id.n)
-        event_put_str(e, FIELD_REQUEST_ID, ask->request_id);
-    event_put_str(e, FIELD_HOST, f->zone.zone);
-    event_put_str(e, FIELD_CLASS, str_c(f->class));
-    event_put_str(e, FIELD_SEVERITY, str_c(detector_severity_text(f->severity)));
-    event_put_u64(e, FIELD_SCORE, detector_score(f));
-    int n = snprintf(features, sizeof features, "{\"rule\":\"%s\",\"score\":%u,\"cost\":%llu,\"spent\":%llu,\"of\":%llu,\"distinct\":%u,\"blocked\":%s}",
-                     detector_rule_text(f->rule), f->score.bits, (unsigned long long)(f->account.cost / COST_BIT),
-                     (unsigned long long)(f->account.before / COST_BIT), (unsigned long long)(f->account.limit / COST_BIT),
-                     f->account.names, f->allow ? "false" : "true");
-    if (n > 0 && (size_t)n < sizeof features)
-        event_put_str(e, FIELD_FEATURES, str_of(features, (size_t)n));
-    event_put_str(e, FIELD_SENTENCE, str_c(detector_explain(f, line)));
-    if (ask->request_id.n)
-        event_add(e, FIELD_SUBJECTS, ask->request_id);
-}
-
-/* 0, or -1: the log has no room, and it is still counted. */
-static int flush(struct name_guard *g, struct counter *c)
-{
-    if (!c->counted)
-        return 0;
-    struct event e = c->sample;
-    event_put_u64(&e, FIELD_COUNT, c->counted);
-    if (sink_write(g->sink, &e, false))
-        return -1;
-    c->counted = 0;
-    return 0;
-}
-
-static void on_second(struct timer *t)
-{
-    struct name_guard *g = (struct name_guard *)((char *)t - offsetof(struct name_guard, second));
-    uint64_t now = loop_now_ms(g->loop);
-    bool more = false;
-    for (size_t i = 0; i < COUNTERS; i++) {
-        struct counter *c = g->counters[i];
-        if (!c)
-            continue;
-        if (now - c->since_ms < SECOND_MS || flush(g, c)) {
-            more = true;
-            continue;
-        }
-        free(c);
-        g->counters[i] = NULL;
-    }
-    if (more)
-        timer_set(g->loop, t, SECOND_MS / 4);
-}
-
-/* Of this agent and class; where all places that it may have are taken, it shares one, and its findings are counted there. NULL: out of memory. */
-static struct counter *counter_for(struct name_guard *g, const struct name_guard_ask *ask, const char *class)
-{
-    uint64_t key = str_hash_keyed(str_hash(ask->agent->name), 1, str_c(class)), now = loop_now_ms(g->loop);
-    struct counter **room = NULL, **own = NULL;
-    for (size_t i = 0; i < PROBES && !own; i++) {
-        struct counter **at = &g->counters[(key + i) % COUNTERS];
-        if (!*at)
-            room = room ? room : at;
-        else if ((*at)->key == key)
-            own = at;
-    }
-    struct counter **at = own ? own : room ? room : &g->counters[key % COUNTERS];
-    if (*at && (now - (*at)->since_ms < SECOND_MS || flush(g, *at)))
-        return *at;
-    if (!*at && !(*at = calloc(1, sizeof **at)))
-        return NULL;
-    (*at)->key = key;
-    (*at)->since_ms = now;
-    (*at)->written = 0;
-    if (!g->second.loop)
-        timer_set(g->loop, &g->second, SECOND_MS);
-    return *at;
-}
-
-static void record(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f)
-{
-    struct counter *c = g->sink ? counter_for(g, ask, f->class) : NULL;
-    if (!c)
-        return;
-    if (c->written >= g->snapshot->config->limits.refusals_per_second) {
-        build(&c->sample, ask, f);
-        c->counted++;
-        return;
-    }
-    struct event e EVENT_LOCAL;
-    build(&e, ask, f);
-    c->written++;
-    if (sink_write(g->sink, &e, false)) { /* the line comes when there is room */
-        c->sample = e;
-        c->counted++;
-    }
+    struct finding_about about = { ask->client, ask->conn_id, ask->request_id };
+    return finding_log_write(g->findings, f, &about);
 }
 
 /* --- judging --- */
@@ -242,7 +137,7 @@ enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask
     };
     detector_judge(g->detector, &d, loop_now_ms(g->loop), &f);
     if (f.severity != DETECTOR_QUIET)
-        record(g, ask, &f);
+        (void)record(g, ask, &f);
     if (!f.allow) {
         *ret_why = f.rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
                                             : "the name looks like data being carried out; see the finding";
@@ -278,6 +173,7 @@ int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *cana
     snapshot_ref(s);
     snapshot_unref(&g->snapshot);
     g->snapshot = s;
+    finding_log_configure(g->findings, c->limits.refusals_per_second);
     return 0;
 }
 
@@ -290,13 +186,13 @@ struct name_guard *name_guard_new(struct loop *l, struct sink *sink, struct err 
         return NULL;
     }
     g->loop = l;
-    g->sink = sink;
     g->file.fd = -1;
     g->save.cb = on_save;
-    g->second.cb = on_second;
     detector_options_default(&o);
-    g->detector = detector_new(&o, NULL, loop_now_ms(l), err);
+    g->findings = finding_log_new(l, sink, err);
+    g->detector = g->findings ? detector_new(&o, NULL, loop_now_ms(l), err) : NULL;
     if (!g->detector) {
+        finding_log_free(&g->findings);
         free(g);
         return NULL;
     }
@@ -311,14 +207,8 @@ void name_guard_free(struct name_guard **gp)
     if (!g)
         return;
     timer_clear(&g->save);
-    timer_clear(&g->second);
     (void)save(g, true);
-    for (size_t i = 0; i < COUNTERS; i++)
-        if (g->counters[i]) {
-            if (flush(g, g->counters[i]))
-                log_error("the audit log has no room for %llu findings in names", (unsigned long long)g->counters[i]->counted);
-            free(g->counters[i]);
-        }
+    finding_log_free(&g->findings);
     if (g->file.fd >= 0)
         close(g->file.fd);
     detector_free(&g->detector);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * name_guard: the detector at work. Every name that the DNS port is asked or that a dial would look up passes here once,
- * after policy and before a packet leaves; also one that policy refuses, which is scored and costs nothing. Writes the
- * findings, more than limits.refusals_per_second of one agent and class counted together, and keeps what was spent in a
- * file: where that cannot be written, nothing that has a cost leaves. */
+ * after policy and before a packet leaves; also one that policy refuses, which is scored and costs nothing. What is found
+ * goes to finding_log, and what was spent is kept in a file: where that cannot be written, nothing that has a cost leaves. */
 #ifndef DNS_NAME_GUARD_H
 #define DNS_NAME_GUARD_H
 
