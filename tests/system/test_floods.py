@@ -522,7 +522,8 @@ def test_names_with_a_placeholder(lab):
                 codes.add(lease_of(c, "mallory", c.name).code)
         return codes
 
-    withstands(lab, attack, fresh, 0.15 if not FULL else 0.35)
+    # A name costs the victim two of the ten a second (its lease, and the values to scrub): however long this takes, it stays below its half.
+    withstands(lab, attack, fresh, 0.15 if not FULL else 0.8)
 
 
 class Dns:
