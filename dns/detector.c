@@ -125,6 +125,14 @@ static struct str scored_labels(const struct detector_finding *f)
     return dot < 0 ? f->ask.name : str_sub(f->ask.name, 0, f->ask.name.n - f->zone.zone.n + (size_t)dot);
 }
 
+/* No longer than what services call their instances: shorter than a key of 16 bytes in any alphabet, and than 14 characters of one of
+ * those that encode. */
+static bool is_short(const struct name_score *s)
+{
+    bool plain = s->class == CLASS_HEX || s->class == CLASS_BASE32 || s->class == CLASS_DIGITS;
+    return s->bits < DETECTOR_SCORE_SURE && s->part.n < (plain ? 14u : 20u);
+}
+
 static bool by_score(enum detector_act act, struct detector_finding *f)
 {
     name_score(scored_labels(f), &f->score);
@@ -135,7 +143,7 @@ static bool by_score(enum detector_act act, struct detector_finding *f)
     if (f->ask.approval == DETECTOR_UNAPPROVED)
         settle_by(f, act, DETECTOR_FLAGGED, DETECTOR_SCORE);
     else
-        settle(f, true, act == DETECTOR_LOG ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_SCORE);
+        settle(f, true, act == DETECTOR_LOG || is_short(&f->score) ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_SCORE);
     return !f->allow;
 }
 

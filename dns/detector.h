@@ -9,6 +9,7 @@
  *   wire check              refuse  refuse          refuse, flag   refuse, flag
  *   special, not written    -       refuse          refuse         refuse
  *   score >= SCORE_FLAG     -       flag            refuse, flag   block, flag
+ *     short, < SCORE_SURE   -       info            refuse, flag   block, flag
  *   budget half spent       -       flag once       -              flag once
  *   budget spent            -       block, flag     -              block, flag
  *   else                    allow   allow           refuse         allow
@@ -25,7 +26,7 @@
 #include "dns/name_cost.h"
 #include "dns/zone.h"
 
-enum { DETECTOR_SCORE_FLAG = 20 };
+enum { DETECTOR_SCORE_FLAG = 20, DETECTOR_SCORE_SURE = 40 };
 
 enum detector_act { DETECTOR_BLOCK = 0, DETECTOR_FLAG, DETECTOR_LOG }; /* `action` of a class in the configuration */
 struct detector_options {
