@@ -4,6 +4,7 @@
  * request, and no credential, is written before the origin has proved its name. */
 #include "proxy/origin.h"
 
+#include "policy/origin_trust.h"
 #include "proxy/agent_table.h"
 #include "proxy/origin_h2.h"
 #include "proxy/pool.h"
@@ -167,7 +168,7 @@ static void step_tls(struct origin *o)
         return;
     }
     char why[160], refused[150];
-    const char *cert = origin_tls_why(o->stream.ssl, refused, sizeof refused);
+    const char *cert = origin_trust_why(o->stream.ssl, refused, sizeof refused);
     snprintf(why, sizeof why, "TLS: %s", cert ? cert : io == IO_ERROR ? stream_error(&o->stream) : "the host closed the connection");
     if (!cert && on_trial(o))
         other_version(o, why);

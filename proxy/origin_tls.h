@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * origin_tls: how an origin proves who it is: TLS 1.2 or 1.3 with forward secrecy and authenticated encryption, a chain
- * to the configured roots (never to our own CA, even where that stands in the system store), server purpose, the
- * checked name in the subject alternative names (no CN fallback, no partial wildcards) or the address as an IP SAN, and
- * then what origin_chain asks of the chain. Sessions are resumed per pool key, bounded, only under the trust store they
- * were made with, and not past the end of a certificate of the chain that was verified. */
+ * origin_tls: a worker's connections to origins: the proof that an origin owes is policy/origin_trust.h, unchanged; here
+ * are what is offered (HTTP/1.1, HTTP/2) and sessions, which are resumed per pool key, bounded, only under the trust
+ * store they were made with, and not past the end of a certificate of the chain that was verified. */
 #ifndef PROXY_ORIGIN_TLS_H
 #define PROXY_ORIGIN_TLS_H
 
@@ -25,8 +23,5 @@ void session_cache_free(struct session_cache **c);
  * `key` (copied) and the offer, since a session is one of the protocol that was chosen. The host must outlive the call only. NULL: out of
  * memory. */
 SSL *origin_tls_start(SSL_CTX *ctx, const struct host *host, bool h2, struct session_cache *c, struct str key);
-/* Why the certificate was refused, without any text of the peer: "self-signed certificate", "the host's certificate is
- * a CA's (…)". Written to out, which is returned; NULL: it was not refused. */
-const char *origin_tls_why(SSL *ssl, char *out, size_t size);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * CPU microseconds for an origin's chain: read from the wire and verified by OpenSSL, and what origin_chain adds.
  *   origin_bench CHAIN.pem    (the host's certificate first, its root last)
- *   cc -O2 -D_GNU_SOURCE -I. tests/bench/origin_bench.c proxy/origin_chain.c policy/host.c policy/ip.c base/str.c
+ *   cc -O2 -D_GNU_SOURCE -I. tests/bench/origin_bench.c policy/origin_chain.c policy/host.c policy/ip.c base/str.c
  * base/err.c base/buf.c -lcrypto -lidn2 */
-#include "proxy/origin_chain.h"
+#include "policy/origin_chain.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -3,7 +3,7 @@
  * Certificates as an origin may send them, one after the other. Whatever they say, there is a verdict with a sentence;
  * one that is good has what a good one must have; and a root that the system vouches for is refused for nothing that
  * another is not. */
-#include "proxy/origin_chain.h"
+#include "policy/origin_chain.h"
 
 #include <openssl/err.h>
 #include <openssl/x509v3.h>

@@ -6,6 +6,7 @@
 #ifndef TESTS_LIB_ORIGIN_RIG_H
 #define TESTS_LIB_ORIGIN_RIG_H
 
+#include "policy/origin_trust.h"
 #include "policy/policy.h"
 #include "proxy/origin_tls.h"
 
@@ -102,7 +103,7 @@ static inline struct origin_meeting origin_rig_meet(struct origin_rig *r, SSL_CT
         SSL_shutdown(s);
         SSL_shutdown(c);
     }
-    m.refused = origin_tls_why(c, m.why, sizeof m.why) != NULL;
+    m.refused = origin_trust_why(c, m.why, sizeof m.why) != NULL;
     SSL_free(c);
     SSL_free(s);
     ERR_clear_error();

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "ca/root.h"
 #include "ca/signer.h"
-#include "proxy/origin_chain.h"
+#include "policy/origin_chain.h"
 
 #include <openssl/core_names.h>
 #include <openssl/ec.h>

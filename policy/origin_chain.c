@@ -2,7 +2,7 @@
  *
  * OpenSSL has decoded most extensions when we come here (they are cached with the certificate); what is decoded again
  * is what has no accessor, and what it does not look at. Nothing here trusts that it did look. */
-#include "proxy/origin_chain.h"
+#include "policy/origin_chain.h"
 
 #include "base/str.h"
 #include "policy/host.h"
@@ -22,7 +22,7 @@ static const struct {
 } faults[CHAIN_FAULTS] = {
     [CHAIN_FINE] = { "FINE", "is acceptable", "" },
 #define CHAIN(n, what_, where_) [CHAIN_##n] = { #n, what_, where_ },
-#include "proxy/origin_chain.def"
+#include "policy/origin_chain.def"
 #undef CHAIN
 };
 

@@ -21,8 +21,8 @@
  * basic constraints that are not critical).
  *
  * A certificate that is the host's and stands in origin.ca_file itself may be a CA's: it was named, not found. */
-#ifndef PROXY_ORIGIN_CHAIN_H
-#define PROXY_ORIGIN_CHAIN_H
+#ifndef POLICY_ORIGIN_CHAIN_H
+#define POLICY_ORIGIN_CHAIN_H
 
 #include <openssl/x509.h>
 #include <stdbool.h>
@@ -32,7 +32,7 @@
 enum chain_fault {
     CHAIN_FINE,
 #define CHAIN(name, what, where) CHAIN_##name,
-#include "proxy/origin_chain.def"
+#include "policy/origin_chain.def"
 #undef CHAIN
     CHAIN_FAULTS
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proxy/origin_path.h"
+#include "policy/origin_path.h"
 
 #include <openssl/x509_vfy.h>
 

@@ -5,10 +5,10 @@
  * another chain may be good. So a chain that is refused is built again without one of the certificates that the origin
  * sent, then without two, a few times in all. Each attempt is a whole verification: this accepts nothing that
  * X509_verify_cert and origin_chain would not have accepted had the origin sent less. */
-#ifndef PROXY_ORIGIN_PATH_H
-#define PROXY_ORIGIN_PATH_H
+#ifndef POLICY_ORIGIN_PATH_H
+#define POLICY_ORIGIN_PATH_H
 
-#include "proxy/origin_chain.h"
+#include "policy/origin_chain.h"
 
 /* In place of X509_verify_cert, as a cert_verify_callback calls it. True: store has no error, and its chain is the one
  * that was found. False: its error, and *ret_verdict where the error is X509_V_ERR_APPLICATION_VERIFICATION, are those
