@@ -76,7 +76,7 @@ static void build(struct event *e, const struct detector_finding *f, const struc
 int finding_log_write(struct finding_log *f, const struct detector_finding *found, const struct finding_about *about)
 {
     if (!f->sink)
-        return 0;
+        return -1;
     uint64_t key = str_hash_keyed(str_hash(found->ask.agent), 1, str_c(found->class));
     struct event_place *at = event_counter_at(f->counter, key);
     if (!at)

@@ -15,7 +15,7 @@ struct finding_about {
 };
 
 struct finding_log;
-/* sink is borrowed; NULL: nothing is written. */
+/* sink is borrowed; NULL: nothing is ever taken. */
 struct finding_log *finding_log_new(struct loop *l, struct sink *sink, struct err *err);
 /* Writes what is still counted. */
 void finding_log_free(struct finding_log **f);

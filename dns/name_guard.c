@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "dns/budget_file.h"
 #include "dns/finding_log.h"
+#include "dns/name_approval.h"
 #include "dns/special_name.h"
-#include "policy/host_pattern.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -75,56 +75,13 @@ static int record(struct name_guard *g, const struct name_guard_ask *ask, const 
 
 /* --- judging --- */
 
-/* Bytes at the end of the name that the pattern writes out. */
-static size_t written_by(const struct host_pattern *p, const struct host *host)
-{
-    if (!host_pattern_matches(p, host))
-        return 0;
-    return p->kind == PATTERN_EXACT ? host->n : p->kind == PATTERN_SUFFIX ? p->host.n : 0;
-}
-
-static size_t written_by_any(const struct host_pattern *v, size_t n, const struct host *host)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t written = written_by(&v[i], host);
-        most = written > most ? written : most;
-    }
-    return most;
-}
-
-static bool is_exempt(const struct config *c, const struct host *host)
-{
-    for (size_t i = 0; i < c->exfiltration.nexempt; i++)
-        if (host_pattern_matches(&c->exfiltration.exempt[i], host))
-            return true;
-    return false;
-}
-
-/* How the name was approved, and how much of it an operator wrote. */
-static enum detector_approval approval_of(const struct name_guard *g, const struct name_guard_ask *ask, size_t *ret_written)
-{
-    const struct config *c = g->snapshot->config;
-    *ret_written = 0;
-    if (!ask->host)
-        return DETECTOR_UNAPPROVED;
-    if (!ask->rule && !ask->observe && !ask->fixed)
-        return DETECTOR_UNAPPROVED;
-    size_t exempted = written_by_any(c->exfiltration.exempt, c->exfiltration.nexempt, ask->host);
-    size_t ruled = ask->rule ? written_by_any(ask->rule->hosts, ask->rule->nhosts, ask->host) : 0;
-    *ret_written = exempted > ruled ? exempted : ruled;
-    if (ask->fixed)
-        *ret_written = ask->host->n;
-    if (is_exempt(c, ask->host) || *ret_written == ask->host->n)
-        return DETECTOR_EXACT;
-    return ask->rule ? DETECTOR_WILDCARD : DETECTOR_UNAPPROVED;
-}
-
 enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why)
 {
     struct detector_finding f;
     size_t written;
-    enum detector_approval approval = approval_of(g, ask, &written);
+    bool reached = ask->rule || ask->observe || ask->fixed;
+    enum detector_approval approval =
+        name_approval_of(g->snapshot->config, ask->rule, reached ? ask->host : NULL, ask->fixed, &written);
     struct detector_ask d = {
         .agent = ask->agent->name,
         .name = ask->name,
@@ -136,12 +93,15 @@ enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask
         .observe = ask->observe,
     };
     detector_judge(g->detector, &d, loop_now_ms(g->loop), &f);
-    if (f.severity != DETECTOR_QUIET)
-        (void)record(g, ask, &f);
+    bool told = f.severity == DETECTOR_QUIET || record(g, ask, &f) == 0;
     if (!f.allow) {
         *ret_why = f.rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
                                             : "the name looks like data being carried out; see the finding";
         return END_EXFILTRATION;
+    }
+    if (!told) {
+        *ret_why = "the log cannot take the finding about the name";
+        return END_AUDIT_UNAVAILABLE;
     }
     bool must = f.save_first || (f.charged && f.cost && g->unsaved);
     if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), g->snapshot->config->limits.name_saves, loop_now_ms(g->loop))) {

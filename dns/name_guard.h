@@ -12,7 +12,7 @@
 #include "dns/snapshot.h"
 
 struct name_guard;
-/* sink is borrowed; NULL: no finding is written. */
+/* sink is borrowed; NULL: no name about which there is a finding passes. */
 struct name_guard *name_guard_new(struct loop *l, struct sink *sink, struct err *err);
 /* Saves what was spent, and writes what was counted. */
 void name_guard_free(struct name_guard **g);
@@ -32,7 +32,7 @@ struct name_guard_ask {
     bool observe;              /* no rule lets it through, mode: observe does */
     struct str client, conn_id, request_id;
 };
-/* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE, or END_RATE_LIMITED (an agent whose new names would be all that the
+/* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or END_RATE_LIMITED (an agent whose new names would be all that the
  * disk is busy with) with static words. */
 enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why);
 
