@@ -10,17 +10,13 @@
 
 #include <stdlib.h>
 
-enum { DOMAINS = 256, AGENTS = 64, ANSWERS = 16, ZONES = 1024 };
+enum { DOMAINS = 256, AGENTS = 64, ANSWERS = 16 };
 
 struct dns_log {
     struct loop *loop;
     struct sink *sink;
     uint64_t per_second, lag_ms;
     struct event_counter *domains, *agents;
-    struct {
-        uint64_t name; /* hash; 0: free */
-        size_t at;
-    } zones[ZONES]; /* where the registrable domain of a name begins, as last asked of the public suffix list */
 };
 
 struct dns_log *dns_log_new(struct loop *l, struct sink *sink, struct err *err)
@@ -96,19 +92,6 @@ void dns_log_free(struct dns_log **dp)
     free(d);
 }
 
-static struct str zone_kept(struct dns_log *d, struct str name)
-{
-    uint64_t hash = str_hash(name);
-    size_t slot = hash % ZONES;
-    if (d->zones[slot].name != hash || d->zones[slot].at > name.n) {
-        struct zone z;
-        zone_of(name, &z);
-        d->zones[slot].name = hash;
-        d->zones[slot].at = name.n - z.zone.n;
-    }
-    return str_from(name, d->zones[slot].at);
-}
-
 static uint64_t key_of(struct str agent, struct str zone, struct str verdict)
 {
     char text[128 + 253 + 16 + 3];
@@ -128,7 +111,9 @@ int dns_log_write(struct dns_log *d, const struct dns_record *r)
 {
     if (!d->sink)
         return -1;
-    struct event_place *at = event_counter_at(d->domains, key_of(r->agent, zone_kept(d, r->qname), r->verdict));
+    struct zone z;
+    zone_of(r->qname, &z);
+    struct event_place *at = event_counter_at(d->domains, key_of(r->agent, z.zone, r->verdict));
     if (!at)
         return -1;
     bool write = event_place_take(at, d->per_second);

@@ -13,6 +13,15 @@
 /* The longest rules of the list have five labels; what stands before them changes nothing, and is not gone through. */
 enum { RULE_LABELS = 6 };
 
+/* What the list said lately: it takes half a microsecond, a quarter of what a question costs here, and the same names
+ * are asked for again and again. Under str_hash's secret key nobody finds two names for one hash. */
+enum { KEPT = 4096 };
+static struct {
+    uint64_t name;          /* hash; 0: free */
+    uint8_t zone_n, above_n; /* their bytes; 0: none above */
+} kept[KEPT];
+_Static_assert(HOST_MAX <= UINT8_MAX, "lengths fit");
+
 static struct str last_labels(struct str name, unsigned n)
 {
     size_t at = name.n;
@@ -51,12 +60,9 @@ static size_t icann_start(const char *text, size_t n, const char *registrable)
     return at;
 }
 
-void zone_of(struct str name, struct zone *ret)
+static void look_up(struct str name, struct zone *ret)
 {
     char text[HOST_MAX + 1];
-    *ret = (struct zone) { .zone = name, .above = STR_NONE };
-    if (name.n == 0 || name.n > HOST_MAX || !psl_builtin())
-        return;
     struct str last = last_labels(name, RULE_LABELS + 1);
     memcpy(text, last.p, last.n);
     text[last.n] = '\0';
@@ -67,8 +73,26 @@ void zone_of(struct str name, struct zone *ret)
     if (tenant.n > zone.n)
         zone = tenant;
     ret->zone = zone;
-    if (above.n < zone.n)
-        ret->above = above;
+    ret->above = above.n < zone.n ? above : STR_NONE;
+}
+
+void zone_of(struct str name, struct zone *ret)
+{
+    *ret = (struct zone) { .zone = name, .above = STR_NONE };
+    if (name.n == 0 || name.n > HOST_MAX || !psl_builtin())
+        return;
+    uint64_t hash = str_hash(name);
+    size_t at = hash % KEPT;
+    if (kept[at].name != hash || kept[at].zone_n > name.n || kept[at].above_n > name.n) {
+        look_up(name, ret);
+        kept[at].name = hash;
+        kept[at].zone_n = (uint8_t)ret->zone.n;
+        kept[at].above_n = (uint8_t)ret->above.n;
+        return;
+    }
+    ret->zone = str_from(name, name.n - kept[at].zone_n);
+    if (kept[at].above_n > 0)
+        ret->above = str_from(name, name.n - kept[at].above_n);
 }
 
 struct str zone_before(struct str name, struct str zone)

@@ -182,11 +182,26 @@ static const char *v6_format(const uint8_t b[16], char out[46])
     return out;
 }
 
+/* Each question and each request has some written: a printf is ten times as dear. */
+static void v4_format(const uint8_t b[4], char *out)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        if (i > 0)
+            *out++ = '.';
+        if (b[i] >= 100)
+            *out++ = (char)('0' + b[i] / 100);
+        if (b[i] >= 10)
+            *out++ = (char)('0' + b[i] / 10 % 10);
+        *out++ = (char)('0' + b[i] % 10);
+    }
+    *out = '\0';
+}
+
 const char *ip_format(const struct ip *ip, char out[46])
 {
     static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
     if (ip->family == 4)
-        snprintf(out, 46, "%u.%u.%u.%u", ip->b[0], ip->b[1], ip->b[2], ip->b[3]);
+        v4_format(ip->b, out);
     else if (ip->family != 6)
         snprintf(out, 46, "-");
     else if (!memcmp(ip->b, mapped, sizeof mapped)) /* RFC 5952 5 */
@@ -221,6 +236,12 @@ bool cidr_contains(const struct cidr *c, const struct ip *ip)
 {
     if (!ip->family || c->net.family != ip->family)
         return false;
+    if (ip->family == 4) { /* each address that may be dialled goes through a table of these */
+        uint32_t net, at;
+        memcpy(&net, c->net.b, sizeof net);
+        memcpy(&at, ip->b, sizeof at);
+        return c->bits == 0 || !((net ^ at) & htonl(UINT32_MAX << (32 - c->bits)));
+    }
     unsigned whole = c->bits / 8, rest = c->bits % 8;
     if (memcmp(c->net.b, ip->b, whole))
         return false;
