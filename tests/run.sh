@@ -156,7 +156,7 @@ system_again() {
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests durability-full.log tests/system/run.py test_durability
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=1800 system_tests floods-full.log tests/system/run.py test_floods test_chaos
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests h2-full.log tests/system/run.py test_h2_
-    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests dns-full.log tests/system/run.py test_dns:crash_loop
+    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests dns-full.log tests/system/run.py test_dns_tunnels test_dns:crash_loop
     system_tests long.log tests/system/long_transfers.py
     unset OUTGATE_EXE
 }

@@ -37,9 +37,11 @@ ELSEWHERE = "t.evil-zone.org"  # of no rule, and not special as .test is
 
 
 def clients_of(d):
-    """iodine with every record type and codec, or a few of them."""
+    """iodine with every record type and codec, lazy and not, with short names, raw; or a few of them."""
     options = [(f"-T{t}", f"-O{c}") for t in TYPES for c in CODECS] if FULL else [(f"-T{t}",) for t in ("NULL", "TXT", "A")]
-    return [d.client("-d", f"dns{i}", *o) for i, o in enumerate([*options, ()])]
+    lazy = [(f"-T{t}", "-L0", "-I1") for t in (TYPES if FULL else ("CNAME",))]
+    devices = (f"dns{i}" for i in range(200))
+    return [d.client("-d", next(devices), *o) for o in [*options, *lazy, ("-M100",), ()]] + [d.client("-d", next(devices), raw=True)]
 
 
 def watch(d, clients):
@@ -82,7 +84,7 @@ def test_dns2tcp():
             wait_for(lambda: D.got(d.sink) == 8192, lambda: f"{D.got(d.sink)} of 8192 bytes")
 
 
-TUNNELS = f'  - {{name: tunnels, hosts: ["*.{D.ZONE}", {D.ZONE}], dns_types: [A, AAAA, TXT], action: allow}}'
+TUNNELS = f'  - {{name: tunnels, hosts: ["*.{D.ZONE}", {D.ZONE}], dns_types: [A, AAAA, TXT, MX, SRV], action: allow}}'
 
 
 def under_a_rule(action):
@@ -91,21 +93,24 @@ def under_a_rule(action):
 
 
 def test_iodine_under_a_rule():
-    """The control run, in which the transfer succeeds, and the same with `block`: it is cut before the link is up."""
-    with D.Net() as net:
-        d = D.Iodine(net)
-        with under_a_rule("flag") as lab:
-            p = d.client("-TTXT", "-OBase32")
-            wait_for(lambda: d.up(p), lambda: D.read(p), 50)
-            assert d.transfer(8192) == 8192 and d.heard_packets()
-            lab.event(lambda e: e["class"] == "dns_tunnel" and "evil.test" in e["sentence"], ("finding",))
+    """The control run, in which the transfer succeeds, and the same with `block`: it is cut before the link is up. All record types that a rule can
+    list; those that it cannot (NULL, PRIVATE, CNAME) never pass, nor does A, whose answers are aliases."""
+    ways = [("-TTXT", "-OBase32"), ("-TTXT", "-OBase64"), ("-TTXT", "-L0"), ("-TMX",), ("-TSRV",)] if FULL else [("-TTXT", "-OBase32")]
+    for way in ways:
+        with D.Net() as net:
+            d = D.Iodine(net)
+            with under_a_rule("flag") as lab:
+                p = d.client(*way)
+                wait_for(lambda: d.up(p) or p.poll() is not None, lambda: D.read(p), 60)
+                assert d.up(p) and d.transfer(8192) == 8192 and d.heard_packets(), (way, D.read(p))
+                lab.event(lambda e: e["class"] == "dns_tunnel" and "evil.test" in e["sentence"], ("finding",))
     with D.Net() as net:
         d = D.Iodine(net)
         with under_a_rule("block") as lab:
-            watch(d, [d.client("-TTXT", "-OBase32")])
+            watch(d, [d.client("-d", f"dns{i}", *way) for i, way in enumerate([*ways, *([("-TA",), ("-TNULL",)] if FULL else [])])])
             e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",))
             assert e["qname"].endswith(D.ZONE) and e["rcode"] == "REFUSED" and e["rule"] == "tunnels", e
-            assert not d.heard_packets()
+            assert not d.heard_packets() and d.heard_bytes() <= 256, d.heard_bytes()
 
 
 ONE_WAY = """
@@ -158,6 +163,7 @@ def commands(name):
     yield "node", ["node", "-e", f"require('dns').resolveTxt('{name}', () => require('dns').lookup('{name}', () => 0))"]
     yield "python", [sys.executable, "-c", f"import socket\ntry: socket.getaddrinfo('{name}', 80)\nexcept OSError: pass"]
     yield "git", ["git", "ls-remote", f"https://{name}/x.git"]
+    yield "npm", ["npm", "view", "x", f"--registry=http://{name}/", "--fetch-retries=0", "--no-update-notifier", "--cache=/nonexistent"]
 
 
 def children():
