@@ -5,15 +5,16 @@
 
 #include <stdlib.h>
 
-static void copy_id(char out[33], struct str s)
+static void copy(char *out, size_t size, struct str s)
 {
-    size_t n = s.n < 32 ? s.n : 32;
+    size_t n = s.n < size ? s.n : size - 1;
     if (n > 0)
         memcpy(out, s.p, n);
     out[n] = '\0';
 }
 
-struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct str conn_id, struct str request_id)
+struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct str client, struct str conn_id,
+                        struct str request_id)
 {
     struct asker *a = calloc(1, sizeof *a);
     if (!a)
@@ -21,8 +22,9 @@ struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct st
     a->refs = 1;
     a->snapshot = snapshot_ref(s);
     a->agent = agent;
-    copy_id(a->conn_id, conn_id);
-    copy_id(a->request_id, request_id);
+    copy(a->client, sizeof a->client, client);
+    copy(a->conn_id, sizeof a->conn_id, conn_id);
+    copy(a->request_id, sizeof a->request_id, request_id);
     return a;
 }
 

@@ -5,8 +5,10 @@
 #ifndef DNS_ASKER_H
 #define DNS_ASKER_H
 
+#include "dns/answer_set.h"
 #include "dns/snapshot.h"
 
+enum { ASKER_CLIENT = 65 };
 struct asker {
     unsigned refs;
     struct snapshot *snapshot;
@@ -15,11 +17,13 @@ struct asker {
     uint16_t port;
     bool observe;   /* what a rule would refuse is let through */
     bool operators; /* the parent proxy's name: an operator wrote it, the agent did not ask for it */
-    char conn_id[33], request_id[33];
+    char client[ASKER_CLIENT], conn_id[33], request_id[33];
+    char dns_id[ANSWER_ID]; /* the look-up that is made for it is recorded under this; "": a new one */
 };
 
 /* References the snapshot. NULL when out of memory. */
-struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct str conn_id, struct str request_id);
+struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct str client, struct str conn_id,
+                        struct str request_id);
 struct asker *asker_ref(struct asker *a);
 void asker_unref(struct asker **a);
 

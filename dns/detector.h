@@ -103,6 +103,8 @@ void detector_look(const struct canary *canary, const struct detector_ask *ask, 
  * characters and the length, of what a label decodes to seven characters at most. Returns out. */
 enum { DETECTOR_LINE = 512 };
 const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE]);
+/* The class of that name as static text; NULL: there is none. */
+const char *detector_class(struct str name);
 /* "llr", "budget", ... of the finding's rule. */
 const char *detector_rule_text(enum detector_rule r);
 /* "info", "medium" or "critical"; and 0 to 100: for the event. */

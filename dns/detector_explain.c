@@ -23,6 +23,15 @@ __attribute__((format(printf, 2, 3))) static void put(struct line *l, const char
         l->n += (size_t)n < DETECTOR_LINE - l->n ? (size_t)n : DETECTOR_LINE - l->n - 1;
 }
 
+const char *detector_class(struct str name)
+{
+    static const char *const classes[] = { "dns_tunnel", "host_label", "dns_placeholder", "placeholder_elsewhere" };
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (str_eq(name, str_c(classes[i])))
+            return classes[i];
+    return NULL;
+}
+
 const char *detector_rule_text(enum detector_rule r)
 {
     static const char *const texts[] = { "none", "placeholder", "wire", "special", "llr", "half", "budget", "policy" };

@@ -6,6 +6,7 @@
 #include "dns/dial_client.h"
 
 #include "base/log.h"
+#include "dns/detector.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ struct dial_wait {
     enum end end;
     int fd;
     uint32_t resolve_ms, connect_ms;
+    const char *finding;
     struct {
         uint16_t n;
         char bytes[WHY_MAX];
@@ -91,6 +93,7 @@ static void on_done(struct task *t)
         .addr = str_of(w->addr.bytes, w->addr.n),
         .why = str_of(w->why.bytes, w->why.n),
         .dns_id = str_of(w->dns_id.bytes, w->dns_id.n),
+        .finding = w->finding,
         .resolve_ms = w->resolve_ms,
         .connect_ms = w->connect_ms,
     };
@@ -118,8 +121,11 @@ static int on_dialled(struct dial_client *c, struct msg *m, bool lost)
     struct msg_reader r = msg_reader(m->body);
     uint16_t end = msg_get_u16(&r);
     struct str addr = msg_get_str(&r, WHY_MAX), why = msg_get_str(&r, WHY_MAX), dns_id = msg_get_str(&r, 32);
+    struct str class = msg_get_str(&r, 32);
+    const char *finding = class.n ? detector_class(class) : NULL;
     uint32_t resolve_ms = msg_get_u32(&r), connect_ms = msg_get_u32(&r);
-    if (!msg_reader_end(&r) || end == END_UNSET || end >= END_COUNT || m->nfds != (end == END_OK && !lost ? 1 : 0))
+    if (!msg_reader_end(&r) || (class.n && !finding) || end == END_UNSET || end >= END_COUNT ||
+        m->nfds != (end == END_OK && !lost ? 1 : 0))
         return -1;
     struct dial_wait *w = c->waits[m->id % SLOTS];
     while (w && w->id != m->id)
@@ -135,6 +141,7 @@ static int on_dialled(struct dial_client *c, struct msg *m, bool lost)
     }
     COPY(w->addr, addr);
     COPY(w->dns_id, dns_id);
+    w->finding = finding;
     w->resolve_ms = resolve_ms;
     w->connect_ms = connect_ms;
     answered(w, (enum end)end, why);
@@ -247,6 +254,7 @@ struct dial_wait *dial_start(struct dial_client *c, const struct dial_request *r
     msg_put_u16(&w->request, r->port);
     msg_put_u32(&w->request, r->timeout_ms);
     msg_put_u8(&w->request, r->via_parent ? 1 : 0);
+    msg_put_str(&w->request, r->client);
     msg_put_str(&w->request, r->conn_id);
     msg_put_str(&w->request, r->request_id);
     if (w->request.buf.failed) {

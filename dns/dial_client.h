@@ -8,14 +8,14 @@
  * Messages on the worker<->resolver channel (base/msg), fields in this order:
  *
  *   DIAL (1), worker -> resolver: str agent; str rule ("": none, observe mode); str host; u16 port; u32 timeout_ms;
- *     u8 via (0 origin, 1 the parent proxy); str conn_id; str request_id
+ *     u8 via (0 origin, 1 the parent proxy); str client; str conn_id; str request_id
  *
  *   DIAL_CANCEL (2), worker -> resolver: empty; the id of the DIAL
  *
  *   DIALLED (3), resolver -> worker: u16 end (enum end; END_OK comes with one descriptor); str addr ("192.0.2.1:443");
- *     str why; str dns_id; u32 resolve_ms; u32 connect_ms
+ *     str why; str dns_id; str finding (its class, "": none); u32 resolve_ms; u32 connect_ms
  *
- * agent and rule have at most 128 bytes, conn_id and request_id 32. The resolver closes the channel of a worker that
+ * agent and rule have at most 128 bytes, client 64, conn_id and request_id 32. The resolver closes the channel of a worker that
  * sends anything else, reuses the id of a dial under way, or sends a descriptor. */
 #ifndef DNS_DIAL_CLIENT_H
 #define DNS_DIAL_CLIENT_H
@@ -36,16 +36,17 @@ struct dial_request {
     uint16_t port;
     uint32_t timeout_ms;
     bool via_parent; /* dial origin.parent_proxy instead; host and port are still judged */
-    struct str conn_id, request_id;
+    struct str client, conn_id, request_id;
 };
 struct dial_result {
     /* END_OK, HOST_DENIED (whatever the policy said), ADDRESS_DENIED, ORIGIN_DNS, ORIGIN_CONNECT, ORIGIN_TIMEOUT,
-     * RATE_LIMITED, AUDIT_UNAVAILABLE (the name would have to be looked up and the log cannot take the record) */
+     * EXFILTRATION, RATE_LIMITED, AUDIT_UNAVAILABLE (the name would have to be looked up and the log cannot take the record) */
     enum end end;
     int fd; /* with END_OK: non-blocking, TCP_NODELAY, keep-alive; the callee owns it; else -1 */
     /* addr: what was dialled, "192.0.2.1:443"; via the parent: the vetted address of the target, "" where the parent resolves */
     struct str addr, why,
-        dns_id; /* borrowed for the call; dns_id: the look-up that gave the address, "" where none did */
+        dns_id; /* borrowed for the call; dns_id: the look-up that gave the address, or the refusal in its place, "" where there is none */
+    const char *finding; /* class of the finding about the name, static; NULL: none */
     uint32_t resolve_ms, connect_ms;
 };
 

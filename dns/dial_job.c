@@ -83,6 +83,7 @@ static void end_denied(struct dial_job *j, struct str agent, enum end end, const
         .message = str_c(why),
     };
     if (j->target) {
+        r.client = str_c(j->target->client);
         r.conn_id = str_c(j->target->conn_id);
         r.request_id = str_c(j->target->request_id);
         r.rule = j->target->rule ? j->target->rule->name : STR_NONE;
@@ -132,7 +133,7 @@ static void go_on(struct dial_job *j, const struct ip *ips, size_t n)
     if (j->via_parent && j->state == JOB_TARGET) {
         const struct config *c = j->target->snapshot->config;
         j->parent =
-            asker_new(j->target->snapshot, j->target->agent, str_c(j->target->conn_id), str_c(j->target->request_id));
+            asker_new(j->target->snapshot, j->target->agent, str_c(j->target->client), str_c(j->target->conn_id), str_c(j->target->request_id));
         if (!j->parent) {
             end_job(j, END_RATE_LIMITED, "out of memory");
             return;
@@ -266,9 +267,9 @@ static bool parent_resolves(const struct dial_job *j)
 }
 
 /* The name is about to be asked of somebody. */
-static enum end guarded(const struct dial_job *j, const char **ret_why)
+static enum end guarded(struct dial_job *j, const char **ret_why)
 {
-    const struct asker *a = j->target;
+    struct asker *a = j->target;
     if (!dns_log_ready(j->env->log)) { /* nothing is charged for what could not be told */
         *ret_why = "the log cannot take the record of the look-up";
         return END_AUDIT_UNAVAILABLE;
@@ -279,9 +280,17 @@ static enum end guarded(const struct dial_job *j, const char **ret_why)
                                   .name = host_str(&j->host),
                                   .event = DETECTOR_DIAL,
                                   .observe = a->observe,
+                                  .client = str_c(a->client),
                                   .conn_id = str_c(a->conn_id),
-                                  .request_id = str_c(a->request_id) };
-    return name_guard_judge(j->env->guard, &ask, ret_why);
+                                  .request_id = str_c(a->request_id),
+                                  .dns_id = a->dns_id };
+    lookup_id(j->env->lookups, ask.name, LOOKUP_V4 | LOOKUP_V6, a->dns_id);
+    struct name_guard_ruling ruling = name_guard_judge(j->env->guard, &ask);
+    j->outcome.finding = ruling.finding;
+    if (ruling.end == END_EXFILTRATION) /* the refusal is the event that speaks of it */
+        memcpy(j->outcome.dns_id, a->dns_id, ANSWER_ID);
+    *ret_why = ruling.why;
+    return ruling.end;
 }
 
 static void resolve(struct dial_job *j, const struct host *host)
@@ -378,7 +387,7 @@ static void begin(struct dial_job *j, struct snapshot *s, const struct dial_ask 
         end_job(j, END_ORIGIN_CONNECT, "no parent proxy is configured");
         return;
     }
-    j->target = asker_new(s, agent, ask->conn_id, ask->request_id);
+    j->target = asker_new(s, agent, ask->client, ask->conn_id, ask->request_id);
     if (!j->target) {
         end_job(j, END_RATE_LIMITED, "out of memory");
         return;

@@ -27,7 +27,7 @@ struct dial_ask {
     uint16_t port;
     uint32_t timeout_ms; /* 0: limits.connect_timeout */
     bool via_parent;
-    struct str conn_id, request_id;
+    struct str client, conn_id, request_id;
 };
 
 struct dial_outcome {
@@ -36,6 +36,7 @@ struct dial_outcome {
     char addr[64]; /* "192.0.2.1:443" */
     char why[200];
     char dns_id[ANSWER_ID];
+    const char *finding; /* class, static; NULL: none */
     uint32_t resolve_ms, connect_ms;
 };
 

@@ -58,6 +58,7 @@ static void build(struct event *e, const struct detector_finding *f, const struc
     put(e, FIELD_CLIENT, about->client);
     put(e, FIELD_CONN_ID, about->conn_id);
     put(e, FIELD_REQUEST_ID, about->request_id);
+    put(e, FIELD_DNS_ID, about->dns_id);
     event_put_str(e, FIELD_HOST, f->zone.zone);
     event_put_str(e, FIELD_CLASS, str_c(f->class));
     event_put_str(e, FIELD_SEVERITY, str_c(detector_severity_text(f->severity)));
@@ -69,8 +70,10 @@ static void build(struct event *e, const struct detector_finding *f, const struc
     if (n > 0 && (size_t)n < sizeof features)
         event_put_str(e, FIELD_FEATURES, str_of(features, (size_t)n));
     event_put_str(e, FIELD_SENTENCE, str_c(detector_explain(f, line)));
-    if (about->request_id.n > 0)
-        event_add(e, FIELD_SUBJECTS, about->request_id);
+    struct str subjects[] = { about->request_id, about->dns_id };
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
+        if (subjects[i].n > 0)
+            event_add(e, FIELD_SUBJECTS, subjects[i]);
 }
 
 int finding_log_write(struct finding_log *f, const struct detector_finding *found, const struct finding_about *about)

@@ -11,7 +11,7 @@
 
 /* Whose name it was; what is not known is empty. */
 struct finding_about {
-    struct str client, conn_id, request_id;
+    struct str client, conn_id, request_id, dns_id;
 };
 
 struct finding_log;

@@ -186,6 +186,7 @@ static int record(const struct side *side, const struct answer_set *s, const str
         snprintf(message, sizeof message, "an alias of %s", a->chain);
     struct dns_record r = {
         .agent = side->asker->agent->name,
+        .client = str_c(side->asker->client),
         .conn_id = str_c(side->asker->conn_id),
         .request_id = str_c(side->asker->request_id),
         .rule = side->asker->rule ? side->asker->rule->name : STR_NONE,
@@ -253,7 +254,7 @@ static void join(struct lookup *k, struct lookup_wait *w)
     k->waits = w;
 }
 
-static struct lookup *start(struct lookups *l, struct str name, uint64_t hash)
+static struct lookup *start(struct lookups *l, struct str name, uint64_t hash, const struct asker *asker)
 {
     struct lookup *k = calloc(1, sizeof *k);
     if (!k)
@@ -264,7 +265,10 @@ static struct lookup *start(struct lookups *l, struct str name, uint64_t hash)
     k->started_us = clock_mono_us();
     k->n = (uint8_t)name.n;
     memcpy(k->name, name.p, name.n);
-    event_id_new(k->dns_id);
+    if (asker->dns_id[0])
+        memcpy(k->dns_id, asker->dns_id, sizeof k->dns_id);
+    else
+        event_id_new(k->dns_id);
     for (int f = 0; f < FAMILIES; f++)
         k->sides[f] = (struct side) { .lookup = k, .family = (enum answer_family)f };
     struct lookup **at = &l->flights[hash & (FLIGHT_SLOTS - 1)];
@@ -317,7 +321,7 @@ enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want,
     bool asks = not_asked(k, lacks, FAMILY_V4) || not_asked(k, lacks, FAMILY_V6);
     if (asks && !dns_log_ready(l->log))
         return LOOKUP_UNAUDITED;
-    if (!k && (name.n > HOST_MAX || !(k = start(l, name, hash))))
+    if (!k && (name.n > HOST_MAX || !(k = start(l, name, hash, asker))))
         return LOOKUP_FAILED;
     if (!ask(k, lacks, asker)) {
         if (!k->sides[FAMILY_V4].query && !k->sides[FAMILY_V6].query)
@@ -326,6 +330,24 @@ enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want,
     }
     join(k, w);
     return missing(w, want) ? LOOKUP_WAITING : LOOKUP_READY;
+}
+
+void lookup_id(struct lookups *l, struct str name, unsigned want, char out[ANSWER_ID])
+{
+    const struct answer_set *kept = NULL;
+    bool all = true;
+    for (int f = 0; f < FAMILIES; f++) {
+        const struct answer_set *s = want & 1u << f ? lookup_known(l, name, (enum answer_family)f) : NULL;
+        all = all && (s || !(want & 1u << f));
+        kept = kept ? kept : s;
+    }
+    const struct lookup *k = all ? NULL : *flight(l, name, str_hash(name));
+    if (all && kept)
+        memcpy(out, kept->dns_id, ANSWER_ID);
+    else if (k)
+        memcpy(out, k->dns_id, ANSWER_ID);
+    else
+        out[0] = '\0';
 }
 
 const struct answer_set *lookup_known(struct lookups *l, struct str name, enum answer_family f)

@@ -42,6 +42,9 @@ enum { LOOKUP_V4 = 1 << FAMILY_V4, LOOKUP_V6 = 1 << FAMILY_V6 };
  * LOOKUP_V6 or both; other sets may come too. w: zero, but for changed.cb. */
 enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want, struct asker *asker,
                               struct lookup_wait *w);
+/* Under which dns_id the next look-up of this name is recorded, where that is known: it is kept already, or under way. Else
+ * out becomes "". */
+void lookup_id(struct lookups *l, struct str name, unsigned want, char out[ANSWER_ID]);
 /* What is known without asking. Borrowed until the loop turns; NULL: nothing. */
 const struct answer_set *lookup_known(struct lookups *l, struct str name, enum answer_family f);
 /* Gives up waiting and drops the sets. The look-up itself goes on, for the cache and the record. */

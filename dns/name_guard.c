@@ -69,13 +69,40 @@ void name_guard_open(struct name_guard *g, int fd)
 /* 0, or -1: the log has no room. */
 static int record(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f)
 {
-    struct finding_about about = { ask->client, ask->conn_id, ask->request_id };
+    if (!ask->dns_id[0])
+        event_id_new(ask->dns_id);
+    struct finding_about about = { ask->client, ask->conn_id, ask->request_id, str_c(ask->dns_id) };
     return finding_log_write(g->findings, f, &about);
 }
 
 /* --- judging --- */
 
-enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why)
+/* told: what was found, if anything, is in the log or counted. */
+static enum end rule_on(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f, bool told,
+                        const char **ret_why)
+{
+    if (!f->allow) {
+        *ret_why = f->rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
+                                            : "the name looks like data being carried out; see the finding";
+        return END_EXFILTRATION;
+    }
+    if (!told) {
+        *ret_why = "the log cannot take the finding about the name";
+        return END_AUDIT_UNAVAILABLE;
+    }
+    bool must = f->save_first || (f->charged && f->cost && g->unsaved);
+    if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), g->snapshot->config->limits.name_saves, loop_now_ms(g->loop))) {
+        *ret_why = "too many new names a second that cost something (limits.name_saves)";
+        return END_RATE_LIMITED;
+    }
+    if (must && save(g, false)) {
+        *ret_why = "what was spent on names cannot be saved";
+        return END_AUDIT_UNAVAILABLE;
+    }
+    return END_OK;
+}
+
+struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask)
 {
     struct detector_finding f;
     size_t written;
@@ -93,26 +120,11 @@ enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask
         .observe = ask->observe,
     };
     detector_judge(g->detector, &d, loop_now_ms(g->loop), &f);
-    bool told = f.severity == DETECTOR_QUIET || record(g, ask, &f) == 0;
-    if (!f.allow) {
-        *ret_why = f.rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
-                                            : "the name looks like data being carried out; see the finding";
-        return END_EXFILTRATION;
-    }
-    if (!told) {
-        *ret_why = "the log cannot take the finding about the name";
-        return END_AUDIT_UNAVAILABLE;
-    }
-    bool must = f.save_first || (f.charged && f.cost && g->unsaved);
-    if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), g->snapshot->config->limits.name_saves, loop_now_ms(g->loop))) {
-        *ret_why = "too many new names a second that cost something (limits.name_saves)";
-        return END_RATE_LIMITED;
-    }
-    if (must && save(g, false)) {
-        *ret_why = "what was spent on names cannot be saved";
-        return END_AUDIT_UNAVAILABLE;
-    }
-    return END_OK;
+    const char *finding = f.severity == DETECTOR_QUIET ? NULL : f.class;
+    bool told = !finding || record(g, ask, &f) == 0;
+    struct name_guard_ruling ruling = { .finding = finding };
+    ruling.end = rule_on(g, ask, &f, told, &ruling.why);
+    return ruling;
 }
 
 /* --- life --- */

@@ -8,6 +8,7 @@
 
 #include "audit/sink.h"
 #include "base/loop.h"
+#include "dns/answer_set.h"
 #include "dns/detector.h"
 #include "dns/snapshot.h"
 
@@ -31,9 +32,15 @@ struct name_guard_ask {
     bool fixed;                /* resolver.hosts has it */
     bool observe;              /* no rule lets it through, mode: observe does */
     struct str client, conn_id, request_id;
+    char *dns_id; /* ANSWER_ID bytes: of the dns event that will speak of it; "": made here where there is a finding */
 };
-/* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or END_RATE_LIMITED (an agent whose new names would be all that the
- * disk is busy with) with static words. */
-enum end name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask, const char **ret_why);
+struct name_guard_ruling {
+    enum end end;
+    const char *why;     /* static words; NULL with END_OK */
+    const char *finding; /* class of what was found in it, static; NULL: nothing */
+};
+/* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or
+ * END_RATE_LIMITED (an agent whose new names would be all that the disk is busy with). */
+struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask);
 
 #endif

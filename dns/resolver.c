@@ -78,6 +78,7 @@ static void answer(struct served_worker *w, uint64_t id, const struct dial_outco
     msg_put_str(&m, str_c(o->addr));
     msg_put_str(&m, str_c(o->why));
     msg_put_str(&m, str_c(o->dns_id));
+    msg_put_str(&m, str_c(o->finding ? o->finding : ""));
     msg_put_u32(&m, o->resolve_ms);
     msg_put_u32(&m, o->connect_ms);
     /* -1: the worker does not read or is gone; it notices by its own deadline, or its successor never asked. */
@@ -115,6 +116,7 @@ static int on_dial(struct served_worker *w, uint64_t id, struct str body)
         .timeout_ms = msg_get_u32(&m),
     };
     uint8_t via = msg_get_u8(&m);
+    ask.client = msg_get_str(&m, ASKER_CLIENT - 1);
     ask.conn_id = msg_get_str(&m, ID_MAX_BYTES);
     ask.request_id = msg_get_str(&m, ID_MAX_BYTES);
     if (!msg_reader_end(&m) || via > 1 || *find(w, id))

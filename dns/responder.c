@@ -249,6 +249,7 @@ static void begin_late(const struct forward *f, struct asked *a)
         .from = &f->from, .q = &f->q, .agent = f->asker->agent, .started_us = f->started_us, .code = END_OK
     };
     a->ruling = f->ruling;
+    memcpy(a->dns_id, f->asker->dns_id, sizeof a->dns_id);
 }
 
 static void forward_end(struct forward *f, const struct answer_set *s)
@@ -413,13 +414,16 @@ static bool put_other(struct responder *r, struct asked *a, struct asker *asker)
 
 static bool put_forward(struct responder *r, struct asked *a)
 {
-    struct asker *asker = asker_new(r->snapshot, a->agent, STR_NONE, STR_NONE);
+    char client[46];
+    struct asker *asker =
+        asker_new(r->snapshot, a->agent, str_c(ip_format(&a->from->client, client)), STR_NONE, STR_NONE);
     if (!asker) {
         refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
         return false;
     }
     bool exceptions = a->ruling.rule && a->ruling.rule->action != RULE_DENY;
     asker->rule = exceptions ? a->ruling.rule : NULL;
+    memcpy(asker->dns_id, a->dns_id, sizeof asker->dns_id);
     asker->observe = r->snapshot->config->observe && a->ruling.verdict == VERDICT_OBSERVE;
     bool later = false;
     a->started_us = clock_mono_us();
@@ -450,7 +454,6 @@ static bool guarded(struct responder *r, struct asked *a)
     const struct name_ruling *n = &a->ruling;
     bool reached = n->fate >= NAME_NO_DATA, observe = reached && n->verdict == VERDICT_OBSERVE;
     char client[46];
-    const char *why;
     struct name_guard_ask ask = {
         .agent = a->agent,
         .rule = reached && !observe ? n->rule : NULL,
@@ -461,6 +464,7 @@ static bool guarded(struct responder *r, struct asked *a)
         .fixed = n->fixed,
         .observe = observe,
         .client = str_c(ip_format(&a->from->client, client)),
+        .dns_id = a->dns_id,
     };
     uint64_t owner = str_hash(a->agent->name);
     if (ask.event == DETECTOR_QUESTION) { /* what cannot leave is not charged */
@@ -474,10 +478,12 @@ static bool guarded(struct responder *r, struct asked *a)
         }
         fair_give(&r->waiting, owner, 1);
     }
-    enum end end = name_guard_judge(r->guard, &ask, &why);
-    if (end == END_OK || !reached)
+    if (n->fate == NAME_ADDRESS && r->snapshot->config->dns_forward && !n->fixed)
+        lookup_id(r->lookups, host_str(&n->host), 1u << wanted(a->q), a->dns_id);
+    struct name_guard_ruling ruling = name_guard_judge(r->guard, &ask);
+    if (ruling.end == END_OK || !reached)
         return true;
-    refuse(a, end == END_EXFILTRATION ? WIRE_REFUSED : WIRE_SERVFAIL, end, why);
+    refuse(a, ruling.end == END_EXFILTRATION ? WIRE_REFUSED : WIRE_SERVFAIL, ruling.end, ruling.why);
     return false;
 }
 

@@ -399,6 +399,8 @@ static void on_dialled(void *ctx, const struct dial_result *r)
     x->ms_resolve = r->resolve_ms;
     x->ms_connect = r->connect_ms;
     snprintf(x->dns_id, sizeof x->dns_id, "%.*s", STR_ARG(r->dns_id));
+    if (r->finding)
+        record_found(x, r->finding);
     if (r->end != END_OK) {
         char why[128];
         snprintf(why, sizeof why, "%.*s", STR_ARG(r->why));
@@ -448,6 +450,7 @@ static void step_dial(struct exchange *x)
         .port = x->port,
         .timeout_ms = (uint32_t)connect_ms(x),
         .via_parent = x->view->config->parent_proxy.given,
+        .client = str_c(x->client_addr),
         .conn_id = str_c(x->conn_id),
         .request_id = str_c(x->request_id),
     };

@@ -338,14 +338,19 @@ void record_close(struct exchange *x)
 
 /* --- findings --- */
 
+void record_found(struct exchange *x, const char *cls)
+{
+    for (unsigned i = 0; i < x->nfindings; i++)
+        if (!strcmp(x->findings[i], cls))
+            return;
+    if (x->nfindings < sizeof x->findings / sizeof *x->findings)
+        x->findings[x->nfindings++] = cls;
+}
+
 void record_finding(struct exchange *x, const char *cls, const char *severity, unsigned score, const struct placeholder *ph,
                     const char *where, struct str sentence)
 {
-    bool listed = false;
-    for (unsigned i = 0; i < x->nfindings; i++)
-        listed |= !strcmp(x->findings[i], cls);
-    if (!listed && x->nfindings < sizeof x->findings / sizeof *x->findings)
-        x->findings[x->nfindings++] = cls;
+    record_found(x, cls);
     event_init(&ev, EVENT_FINDING);
     put_or_null(&ev, FIELD_AGENT, str_c(x->agent_name));
     event_put_str(&ev, FIELD_CLIENT, str_c(x->client_addr));

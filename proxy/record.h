@@ -17,6 +17,8 @@ int record_open(struct exchange *x);
 void record_close(struct exchange *x);
 /* A credential that a message uses for the first time, after the open. The message waits until exchange_is_synced. 0, or -1: no room. */
 int record_used(struct exchange *x, const struct credential *c, const struct lease *lease);
+/* Somebody else wrote a finding about it: its close lists the class, which is a static string. */
+void record_found(struct exchange *x, const char *cls);
 /* ph may be NULL. cls and severity are static strings. */
 void record_finding(struct exchange *x, const char *cls, const char *severity, unsigned score, const struct placeholder *ph,
                     const char *where, struct str sentence);

@@ -304,6 +304,7 @@ static int on_resolver(void *ctx, struct msg_channel *ch, struct msg *m)
     msg_put_str(&w, str_c(addr));
     msg_put_str(&w, end == END_OK ? STR("") : STR("the scenario refuses"));
     msg_put_str(&w, STR("dns-1"));
+    msg_put_str(&w, STR(""));
     msg_put_u32(&w, 1);
     msg_put_u32(&w, 2);
     int s[2] = { -1, -1 };

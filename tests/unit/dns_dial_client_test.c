@@ -57,6 +57,7 @@ static void hand_answer(struct hand *h, uint64_t id, enum end end, int fd, bool 
     msg_put_str(&m, STR("192.0.2.1:443"));
     msg_put_str(&m, STR("because"));
     msg_put_str(&m, STR("01ABC"));
+    msg_put_str(&m, STR("host_label"));
     msg_put_u32(&m, 12);
     msg_put_u32(&m, 34);
     if (extra)
@@ -105,6 +106,7 @@ static void test_answer(void **state)
     assert_int_equal(msg_get_u16(&m), 443);
     assert_int_equal(msg_get_u32(&m), 8000);
     assert_int_equal(msg_get_u8(&m), 0);
+    assert_true(str_eq(msg_get_str(&m, 99), STR("10.77.0.2")));
     assert_true(str_eq(msg_get_str(&m, 99), STR("c1")));
     assert_true(str_eq(msg_get_str(&m, 99), STR("r1")));
     assert_true(msg_reader_end(&m));
@@ -122,6 +124,7 @@ static void test_answer(void **state)
     assert_true(r2.fd >= 0);
     assert_string_equal(r2.addr, "192.0.2.1:443");
     assert_string_equal(r2.dns_id, "01ABC");
+    assert_string_equal(r2.finding, "host_label");
     assert_int_equal(r2.resolve_ms, 12);
     assert_int_equal(r2.connect_ms, 34);
     assert_int_equal(r.end, END_ADDRESS_DENIED);

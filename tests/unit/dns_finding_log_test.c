@@ -63,7 +63,7 @@ static void stop(void)
 
 static enum end judge(const char *name)
 {
-    const char *why = NULL;
+    char dns_id[ANSWER_ID] = "";
     struct host host;
     assert_int_equal(host_parse(str_c(name), &host, NULL), 0);
     struct name_guard_ask ask = { .agent = policy_agent(lab.policy, STR("coder")),
@@ -72,10 +72,12 @@ static enum end judge(const char *name)
                                   .name = host_str(&host),
                                   .qtype = 1,
                                   .client = STR("10.77.0.2"),
+                                  .dns_id = dns_id,
                                   .event = DETECTOR_QUESTION };
-    enum end end = name_guard_judge(lab.guard, &ask, &why);
-    assert_int_equal(end == END_OK, why == NULL);
-    return end;
+    struct name_guard_ruling ruling = name_guard_judge(lab.guard, &ask);
+    assert_int_equal(ruling.end == END_OK, ruling.why == NULL);
+    assert_int_equal(ruling.finding != NULL, dns_id[0] != '\0');
+    return ruling.end;
 }
 
 /* The findings in the ring, and of how many events the counted ones speak. */

@@ -181,6 +181,7 @@ struct lab_result {
     enum end end;
     int fd;
     char addr[80], why[260], dns_id[40];
+    const char *finding;
     uint32_t resolve_ms, connect_ms;
 };
 
@@ -193,6 +194,7 @@ static inline void lab_on_dial(void *ctx, const struct dial_result *r)
     snprintf(res->addr, sizeof res->addr, "%.*s", STR_ARG(r->addr));
     snprintf(res->why, sizeof res->why, "%.*s", STR_ARG(r->why));
     snprintf(res->dns_id, sizeof res->dns_id, "%.*s", STR_ARG(r->dns_id));
+    res->finding = r->finding;
     res->resolve_ms = r->resolve_ms;
     res->connect_ms = r->connect_ms;
 }
@@ -215,6 +217,7 @@ static inline struct dial_wait *lab_begin(struct lab *lab, const struct lab_dial
         .port = d->port ? d->port : lab->port,
         .timeout_ms = d->timeout_ms ? d->timeout_ms : 8000,
         .via_parent = d->via_parent,
+        .client = STR("10.77.0.2"),
         .conn_id = STR("c1"),
         .request_id = STR("r1"),
     };
