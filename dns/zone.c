@@ -82,9 +82,12 @@ void zone_of(struct str name, struct zone *ret)
     if (name.n == 0 || name.n > HOST_MAX || !psl_builtin())
         return;
     uint64_t hash = str_hash(name);
-    size_t at = hash % KEPT;
+    size_t at = hash % KEPT, other = at ^ 1;
+    if (kept[at].name != hash && kept[other].name == hash)
+        at = other;
     if (kept[at].name != hash || kept[at].zone_n > name.n || kept[at].above_n > name.n) {
         look_up(name, ret);
+        kept[other] = kept[at]; /* two names that want one place */
         kept[at].name = hash;
         kept[at].zone_n = (uint8_t)ret->zone.n;
         kept[at].above_n = (uint8_t)ret->above.n;
