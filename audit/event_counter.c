@@ -10,7 +10,7 @@ enum { PROBES = 8, SECOND_MS = 1000 };
 struct event_place {
     uint64_t key; /* 0: free */
     uint64_t since_ms, written, counted;
-    struct event sample; /* of the last one counted */
+    struct event sample; /* of one that was counted */
 };
 
 struct event_counter {
@@ -118,5 +118,5 @@ bool event_place_take(struct event_place *p, uint64_t per_second)
 struct event *event_place_count(struct event_place *p)
 {
     p->counted++;
-    return &p->sample;
+    return p->counted & (p->counted - 1) ? NULL : &p->sample;
 }

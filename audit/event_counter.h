@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * event_counter: events that come too often are counted. So many a second of one key are written; the others end, when the
- * second is over, as one line that carries their count and the last of them as a sample. What the keys mean is the
+ * second is over, as one line that carries their count and a late one of them as a sample. What the keys mean is the
  * caller's. Places are made once and never grow: where all that a key may have are taken, the one that began first gives
  * way, and writes its line before it does. So nothing counted is forgotten, and nothing here can fail for want of memory. */
 #ifndef AUDIT_EVENT_COUNTER_H
@@ -24,7 +24,8 @@ void event_counter_free(struct event_counter **c);
 struct event_place *event_counter_at(struct event_counter *c, uint64_t key);
 /* May one more be written? Takes it where it may. */
 bool event_place_take(struct event_place *p, uint64_t per_second);
-/* One more is counted: it is built here and stands for the others. */
+/* One more is counted. Where it shall stand for the others, it is to be built here; NULL: another does. That is the first,
+ * second, fourth, eighth … of them: a flood's lines cost no building. */
 struct event *event_place_count(struct event_place *p);
 
 #endif

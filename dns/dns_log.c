@@ -128,6 +128,8 @@ int dns_log_write(struct dns_log *d, const struct dns_record *r)
         build(&e, r);
         return sink_write(d->sink, &e, false);
     }
-    build(event_place_count(at), r);
+    struct event *sample = event_place_count(at);
+    if (sample)
+        build(sample, r);
     return 0;
 }

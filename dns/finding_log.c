@@ -80,18 +80,22 @@ int finding_log_write(struct finding_log *f, const struct detector_finding *foun
 {
     if (!f->sink)
         return -1;
-    uint64_t key = str_hash_keyed(str_hash(found->ask.agent), 1, str_c(found->class));
+    uint64_t key = str_hash_keyed(str_hash(found->ask.agent), 1 + (uint64_t)found->severity, str_c(found->class));
     struct event_place *at = event_counter_at(f->counter, key);
     if (!at)
         return -1;
     if (!event_place_take(at, f->per_second)) {
-        build(event_place_count(at), found, about);
+        struct event *sample = event_place_count(at);
+        if (sample)
+            build(sample, found, about);
         return 0;
     }
     struct event e EVENT_LOCAL;
     build(&e, found, about);
     if (sink_write(f->sink, &e, false) == 0)
         return 0;
-    *event_place_count(at) = e;
+    struct event *sample = event_place_count(at);
+    if (sample)
+        *sample = e;
     return -1;
 }

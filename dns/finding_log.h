@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * finding_log: the `finding` events about names (PRODUCT: Events), from what the detector found. More than so many a
- * second of one (agent, class) are counted together. */
+ * second of one (agent, class, severity) are counted together. */
 #ifndef DNS_FINDING_LOG_H
 #define DNS_FINDING_LOG_H
 
