@@ -45,6 +45,22 @@ void asker_unref(struct asker **ap)
     free(a);
 }
 
+/* What asks for us would ask for anybody: over TCP port 53 a tunnel to it is one to every name server there is. In every form of its
+ * address, as our own listeners. */
+static bool is_dns_server(const struct snapshot *s, const struct rule *rule, const struct ip *ip, uint16_t port)
+{
+    struct ip ips[DNS_SERVERS_MAX];
+    uint16_t ports[DNS_SERVERS_MAX];
+    struct own_addresses servers = { ips, ports, 0 };
+    const char *why;
+    for (size_t i = 0; i < s->nservers; i++)
+        if (s->servers[i].port == port) {
+            ips[servers.n] = s->servers[i].ip;
+            ports[servers.n++] = port;
+        }
+    return servers.n > 0 && address_guard(s->policy, rule, ip, port, &servers, &why) != END_OK;
+}
+
 enum end asker_vet(const struct asker *a, const struct own_addresses *own, const struct ip *ips, size_t n,
                    const struct ip **ret_bad, const char **ret_why)
 {
@@ -53,10 +69,16 @@ enum end asker_vet(const struct asker *a, const struct own_addresses *own, const
     static struct cidr everywhere[] = { { .net = { .family = 4 } }, { .net = { .family = 6 } } };
     static const struct rule operators = { .action = RULE_ALLOW, .allow_addresses = everywhere, .nallow_addresses = 2 };
     const struct rule *rule = a->operators ? &operators : a->rule;
-    for (size_t i = 0; i < n; i++)
-        if (address_guard(a->snapshot->policy, rule, &ips[i], a->port, own, ret_why) != END_OK) {
+    for (size_t i = 0; i < n; i++) {
+        bool bad = address_guard(a->snapshot->policy, rule, &ips[i], a->port, own, ret_why) != END_OK;
+        if (!bad && is_dns_server(a->snapshot, rule, &ips[i], a->port)) {
+            *ret_why = "a DNS server of ours";
+            bad = true;
+        }
+        if (bad) {
             *ret_bad = &ips[i];
             return END_ADDRESS_DENIED;
         }
+    }
     return END_OK;
 }

@@ -27,7 +27,8 @@ struct asker *asker_new(struct snapshot *s, const struct agent *agent, struct st
 struct asker *asker_ref(struct asker *a);
 void asker_unref(struct asker **a);
 
-/* Judges a set of addresses: one bad address spoils it. END_OK or END_ADDRESS_DENIED with the address and a static
+/* Judges a set of addresses: one bad address spoils it. Bad is what the guard refuses (address_guard), and the servers that look
+ * names up for us at their port, whoever asks. END_OK or END_ADDRESS_DENIED with the address and a static
  * word. */
 enum end asker_vet(const struct asker *a, const struct own_addresses *own, const struct ip *ips, size_t n,
                    const struct ip **ret_bad, const char **ret_why);

@@ -285,6 +285,30 @@ static void test_own_listeners(void **state)
     lab_stop(&lab);
 }
 
+/* The server that looks names up is no host to connect to, by name or address, whatever a rule opens. The control: its address, another
+ * port. */
+static void test_dns_servers_are_not_dialled(void **state)
+{
+    (void)state;
+    struct lab lab;
+    START(&lab, good);
+    char text[512], yaml[8192];
+    snprintf(text, sizeof text, "  - {name: both, hosts: [\"*.a.test\", 127.0.0.1], ports: [%u, %u], allow_addresses: [127.0.0.0/8], action: allow}\n",
+             lab.servers[0].port, lab.port);
+    lab_yaml(&lab, yaml, "", text);
+    struct policy *p = lab_policy(yaml);
+    resolver_set_policy(lab.resolver, p, STR_NONE, NULL);
+    policy_unref(&p);
+    static const char *const hosts[] = { "x.a.test", "127.0.0.1" };
+    for (size_t i = 0; i < 2; i++) {
+        struct lab_result r = lab_dial(&lab, &(struct lab_dial) { .host = hosts[i], .rule = "both", .port = lab.servers[0].port });
+        assert_int_equal(r.end, END_ADDRESS_DENIED);
+        assert_non_null(strstr(r.why, "127.0.0.1 is refused (a DNS server of ours)"));
+        assert_int_equal(lab_dial(&lab, &(struct lab_dial) { .host = hosts[i], .rule = "both" }).end, END_OK);
+    }
+    lab_stop(&lab);
+}
+
 /* Public first, private afterwards, TTL 0: an address is dialled in the same breath as it was vetted, or not at all. */
 static void test_rebinding(void **state)
 {
@@ -749,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_guard),
         cmocka_unit_test(test_own_listeners),
+        cmocka_unit_test(test_dns_servers_are_not_dialled),
         cmocka_unit_test(test_rebinding),
         cmocka_unit_test(test_failover),
         cmocka_unit_test(test_half),
