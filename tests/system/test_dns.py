@@ -11,7 +11,7 @@ import time
 
 from dns_wire import Answer, Client, Upstream, query, read_tcp, send_tcp
 from faults import FULL, pid_of, roles, works
-from lab import EXE, Lab, Skip, free_port, kill, main, wait_for
+from lab import EXE, Closed, Lab, Refused, Skip, free_port, kill, main, wait_for
 
 RULES = """  - {name: here, hosts: [here.internal, "*.corp.lan"], action: allow}
   - {name: v4only, hosts: [v4.test], dns_types: [A], action: allow}
@@ -139,6 +139,7 @@ def test_malformed(lab):
         ("NOTIFY", query("api.test", ident=7, flags=0x2000), "NOTIMP"),
         ("UPDATE", query("api.test", ident=7, flags=0x2800), "NOTIMP"),
         ("a transfer", query("api.test", "AXFR", ident=7), "REFUSED"),
+        ("a part of one", query("api.test", "IXFR", ident=7), "REFUSED"),
     ]
     for what, message, code in rows:
         for tcp in (False, True):
@@ -146,6 +147,33 @@ def test_malformed(lab):
             assert a.code == code and a.ident == 7 and a.is_answer and not a.answers, (what, a)
             assert len(a.raw) <= len(message) + 11, what
     assert lab.dns.ask("api.test").addresses == ["10.77.0.1"]
+
+
+def test_odd_but_good(lab):
+    """Id 0, the same id for two questions at once, options by the kilobyte: answered like any other, and nothing of the options comes back."""
+    with contextlib.closing(lab.dns.udp()) as s:
+        for qname in ("api.test", "open.test", "api.test"):
+            s.send(query(qname, ident=0, edns=1232))
+        got = [Answer(s.recv(4096)) for _ in range(3)]
+        assert sorted(a.answers[0].owner for a in got) == ["api.test", "api.test", "open.test"] and all(a.ident == 0 for a in got), got
+    for n, tcp in ((100, False), (1000, False), (3900, True)):
+        options = b"".join(struct.pack("!HH", 65001 + i % 7, 6) + b"secret" for i in range(n // 10))
+        a = lab.dns.ask("api.test", tcp=tcp, edns=4096, options=options)
+        assert a.addresses == ["10.77.0.1"] and a.edns == 1232 and b"secret" not in a.raw, (n, a)
+
+
+def test_other_resolvers_are_hosts(lab):
+    """DNS over HTTPS or TLS is a connection like any: no rule, no host; a rule for any host opens the ports that it lists, and 853 is none of them. The
+    control: a rule that names the resolver and its port."""
+    for host, port, code in (("dns.resolver-of-all.org", 443, "host_denied"), ("dns.resolver-of-all.org", 853, "host_denied"), ("a.wild.test", 853, "port_denied"),
+                             ("a.wild.test", 53, "port_denied")):
+        at = lab.mark()
+        with contextlib.suppress(Refused, Closed):
+            lab.get(host, "/dns-query?dns=AAABAAABAAAAAAAAA3d3dwdleGFtcGxlA2NvbQAAAQAB", port=port, headers=[("Accept", "application/dns-message")])
+        e = lab.event(lambda e: e.get("host") == host and e.get("port") == port, after=at)
+        assert e["code"] == code and e["verdict"] == "deny", e
+    assert not lab.up.asked, lab.up.names()
+    assert lab.get("a.wild.test", "/dns-query?dns=AAAB").status == 200
 
 
 def test_never_answered(lab):

@@ -14,6 +14,7 @@ from test_dns import EACH_EVENT, dns_event, make, reload
 RULES = """  - {name: up, hosts: ["*.up.test", "*.ask-up.test"], action: allow}
   - {name: typed, hosts: ["*.typed.test"], dns_types: [A, TXT, MX, SRV], action: allow}
   - {name: narrow-type, hosts: ["*.v4.test"], dns_types: [A], action: allow}
+  - {name: label, hosts: [svc], action: allow}
   - {name: open-private, hosts: [private.exempt.test], allow_addresses: [10.0.0.0/8], action: allow}"""
 FORWARD = "  answer: forward"
 ZONE = {
@@ -32,6 +33,10 @@ ZONE = {
     ("huge.up.test", 1): (0, [address("huge.up.test", f"127.0.{i >> 8}.{i & 255}") for i in range(257)], []),
     ("short.up.test", 1): (0, [address("short.up.test", "127.0.0.55", 1)], []),
     ("long.up.test", 1): (0, [address("long.up.test", "127.0.0.56", 2**31 - 1)], []),
+    ("zero.up.test", 1): (0, [address("zero.up.test", "127.0.0.61", 0)], []),
+    ("negative.up.test", 1): (0, [address("negative.up.test", "127.0.0.62", 2**31)], []),
+    ("all-ones.up.test", 1): (0, [address("all-ones.up.test", "127.0.0.63", 2**32 - 1)], []),
+    ("svc", 1): (0, [address("svc", "127.0.0.64")], []),
     ("broken.up.test", 1): (2, [], []),
     ("www.v4.test", 1): (0, [address("www.v4.test", "127.0.0.57")], []),
     ("www.typed.test", 1): (0, [address("www.typed.test", "127.0.0.60")], []),
@@ -90,9 +95,9 @@ def test_forwarded(lab):
         a = lab.dns.ask("www.up.test", "AAAA", tcp=tcp)
         assert a.code == "NOERROR" and not a.answers and a.authority[0].ttl <= 60, a
     assert len(asked(lab, "www.up.test")) == 2, "asked again what is known"
-    e = dns_event(lab, "www.up.test", client="127.0.0.1", qtype="A")
+    e = dns_event(lab, "www.up.test", client="127.0.0.1", qtype="A", rcode="NOERROR")
     assert (e["verdict"], e["rule"], e["agent"], e["answers"], e["rcode"]) == ("allow", "up", "coder", ["127.0.0.50"], "NOERROR"), e
-    look_up = lab.event(lambda o: o.get("dns_id") == e["dns_id"] and "client" not in o, types=("dns",))
+    look_up = lab.event(lambda o: o.get("dns_id") == e["dns_id"] and o["id"] != e["id"], types=("dns",))
     assert look_up["qname"] == "www.up.test", look_up
 
 
@@ -129,7 +134,7 @@ def test_negative(lab):
         assert len(asked(lab, qname)) == before, "a negative answer is not kept"
     a = lab.dns.ask("broken.up.test")
     assert a.code == "SERVFAIL" and not a.authority, a
-    assert dns_event(lab, "broken.up.test", client="127.0.0.1")["code"] == "origin_dns"
+    assert dns_event(lab, "broken.up.test", client="127.0.0.1", code="origin_dns")["verdict"] == "deny"
 
 
 def test_aliases(lab):
@@ -147,7 +152,7 @@ def test_bad_addresses(lab):
     for qname in ("private.up.test", "inner.up.test"):
         a = lab.dns.ask(qname)
         assert a.code == "REFUSED" and not a.answers, (qname, a)
-        e = dns_event(lab, qname, client="127.0.0.1")
+        e = dns_event(lab, qname, client="127.0.0.1", rcode="REFUSED")
         assert (e["verdict"], e["code"], e["answers"]) == ("deny", "address_denied", []), e
     assert lab.dns.ask("private.exempt.test").addresses == ["10.9.9.9"]  # the control: a rule opens it
 
@@ -172,6 +177,51 @@ def test_ttl(lab):
     assert lab.dns.ask("short.up.test").answers[0].ttl == 1
     before = len(asked(lab, "short.up.test"))
     wait_for(lambda: lab.dns.ask("short.up.test").addresses and len(asked(lab, "short.up.test")) > before, "a second question after a second")
+
+
+def test_ttl_that_is_none(lab):
+    """0, and those with the first bit set, which count as 0 (RFC 2181, 8): a second, and no more."""
+    for qname in ("zero.up.test", "negative.up.test", "all-ones.up.test"):
+        a = lab.dns.ask(qname)
+        assert len(a.addresses) == 1 and a.answers[0].ttl <= 1, (qname, a)
+        before = len(asked(lab, qname))
+        wait_for(lambda: lab.dns.ask(qname).addresses and len(asked(lab, qname)) > before, f"{qname}: a second question after a second")
+
+
+def test_nothing_stale(lab):
+    """An address that moved is the new one after its TTL; when the server then fails, the old one is not kept in its place."""
+    for said, want in ((address("moves.up.test", "127.0.0.70", 1), ["127.0.0.70"]), (address("moves.up.test", "127.0.0.71", 1), ["127.0.0.71"]), (None, "SERVFAIL")):
+        ZONE[("moves.up.test", 1)] = (0, [said], []) if said else (2, [], [])
+        wait_for(lambda: (lambda a: (a.addresses or a.code) == want)(lab.dns.ask("moves.up.test")), want)
+    for _ in range(3):
+        assert lab.dns.ask("moves.up.test").code == "SERVFAIL"
+
+
+def test_asked_as_it_is(lab):
+    """No search list of this machine is appended, to a single label neither."""
+    assert lab.dns.ask("svc").addresses == ["127.0.0.64"] and lab.dns.ask("svc", tcp=True).addresses == ["127.0.0.64"]
+    assert {q[0].lower() for q in lab.up.asked if "svc" in q[0].lower()} == {"svc"}, lab.up.names()
+    assert lab.dns.ask("svc.corp.lan").code == "NXDOMAIN" and lab.dns.ask("vcs").code == "REFUSED"
+
+
+def test_one_family_is_enough():
+    """By CONNECT: A is there, AAAA fails or is never answered. Where neither is, the refusal names the step."""
+    def half(qname, kind):
+        if qname.startswith("none") or kind == 28 and qname.startswith("failed"):
+            return 2, [], []
+        if kind == 28 and qname.startswith("silent"):
+            return None
+        return (0, [address(qname, "127.0.0.3")], []) if kind == 1 else (0, [], [soa(60)])
+
+    up = Upstream(half)
+    with make(resolver=FORWARD, rules="", upstreams=f"127.0.0.1:{up.port}", start=False) as lab:
+        lab.patched()
+        for qname in ("failed.wild.test", "silent.wild.test", "both.wild.test"):
+            assert lab.get(qname).status == 200, qname
+            e = lab.event(lambda e: e.get("host") == qname)
+            assert e["ms"]["resolve"] < 900, (qname, e["ms"])  # no try of the missing family was waited for
+        m = lab.get("none.wild.test")
+        assert (m.status, m.code) == (502, "origin_dns") and "DNS" in m.json()["error"]["message"], m
 
 
 def test_fixed_hosts(lab):
