@@ -23,7 +23,7 @@ libmicrohttpd-dev libnghttp2-dev zlib1g-dev libjansson-dev libseccomp-dev libcmo
 nghttp2-client shellcheck cppcheck iodine dns2tcp bind9-dnsutils iputils-ping"
 # For --full: valgrind, the clients of tests/system/real_clients.py, and what needs a newer Node than Debian's (looked for where npm is there).
 FULL_PACKAGES="valgrind wget gh golang-go cargo awscli skopeo chromium libnss3-tools default-jdk-headless python3-requests python3-httpx
-python3-aiohttp python3-h2 python3-grpcio python3-websockets python3-pip ruby libwww-perl"
+python3-aiohttp python3-h2 python3-grpcio python3-websockets python3-pip ruby libwww-perl musl-tools"
 NPM_PACKAGES="undici@7 @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 @grpc/grpc-js@1.12.4 ws@8.18.0"
 FUZZ_BOX=70   # seconds for all fuzz targets together
 CHECK_BOX=120 # seconds for the static analysis
@@ -156,7 +156,7 @@ system_again() {
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests durability-full.log tests/system/run.py test_durability
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=1800 system_tests floods-full.log tests/system/run.py test_floods test_chaos
     OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests h2-full.log tests/system/run.py test_h2_
-    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests dns-full.log tests/system/run.py test_dns_tunnels test_dns:crash_loop
+    OUTGATE_TEST_FULL=1 OUTGATE_TEST_TIMEOUT=900 system_tests dns-full.log tests/system/run.py test_dns_tunnels test_name_floods test_dns:crash_loop
     system_tests long.log tests/system/long_transfers.py
     unset OUTGATE_EXE
 }

@@ -215,6 +215,50 @@ def test_commands():
                 assert listener.heard(key), f"the control: {what}"
 
 
+GETADDRINFO = r"""
+#include <netdb.h>
+#include <stdio.h>
+#include <sys/socket.h>
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        struct addrinfo *v = NULL, want = { .ai_socktype = SOCK_STREAM };
+        int error = getaddrinfo(argv[i], "443", &want, &v);
+        printf("%s %d", argv[i], error);
+        for (; !error && v; v = v->ai_next) {
+            char text[64];
+            getnameinfo(v->ai_addr, v->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
+            printf(" %s", text);
+        }
+        putchar('\n');
+    }
+}
+"""
+
+
+def test_musl():
+    """A program with musl's resolver, which asks for both families at once and ends its search at any answer but "does not exist": with a cluster's search
+    list it gets the names that rules let through, and only those (for a refusal it waits out its time, as for silence). The controls: names that differ in a letter; and glibc's resolver, the same program."""
+    if not shutil.which("musl-gcc") or not shutil.which("gcc"):
+        raise Skip("musl-gcc is not installed (musl-tools)")
+    with D.Net(search="ns.svc.cluster.local svc.cluster.local cluster.local") as net:
+        for cc in ("musl-gcc", "gcc"):
+            exe = os.path.join(net.dir, cc + ".out")
+            D.sh(cc, "-xc", "-", "-o", exe, "-D_GNU_SOURCE", input=GETADDRINFO)
+            six = SYNTHETIC.replace("null", '"fd77::1"')
+            for resolver, denied in ((SYNTHETIC, ("api.corp-two.com", "up.test")), (six, ()), (six.replace(D.NEAR, "null"), ())):
+                with outgate(rules='  - {name: some, hosts: [api.corp-one.com, "*.up.test", build.internal, box], action: allow}', resolver=resolver) as lab:
+                    before, allowed = datagrams(net), ("api.corp-one.com", "a.up.test", "build.internal", "box")
+                    r = net.run("sandbox", exe, *allowed, *denied)
+                    said = {row.split()[0]: row.split()[1:] for row in r.stdout.splitlines()}
+                    want = [a for a in (D.NEAR, "fd77::1") if a in resolver]
+                    assert all(said[name][0] == "0" and sorted(set(said[name][1:])) == want for name in allowed), (cc, resolver, r.stdout)
+                    assert all(said[name][0] != "0" and len(said[name]) == 1 for name in denied), (cc, resolver, r.stdout)
+                    assert datagrams(net) == before
+                    e = lab.event(lambda e: e.get("qname", "").endswith(".cluster.local"), ("dns",))
+                    assert e["rcode"] == "NXDOMAIN", e
+
+
 if __name__ == "__main__":
     try:
         D.isolated()
