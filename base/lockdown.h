@@ -27,7 +27,7 @@ enum lockdown_allow {
 /* Resource limits, non-dumpable, no_new_privs, then gid and uid (skipped where uid is (uid_t)-1: an ordinary user keeps
  * its one uid). Supplementary groups are dropped. */
 int lockdown_identity(uid_t uid, gid_t gid, struct err *err);
-/* Installs the seccomp filter; `allow` is a set of enum lockdown_allow. Call lockdown_prime first. */
+/* Installs the seccomp filter, for every thread there is; `allow` is a set of enum lockdown_allow. Call lockdown_prime first. */
 int lockdown_filter(unsigned allow, struct err *err);
 /* Opens lazily opened things early: time zone, OpenSSL providers and config, random. */
 void lockdown_prime(void);

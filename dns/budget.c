@@ -66,12 +66,28 @@ size_t budget_bytes(void)
 
 uint64_t budget_unsaved(const struct budget *b)
 {
-    return b->unsaved;
+    return b->unsaved + b->saving;
 }
 
 bool budget_must_save(const struct budget *b)
 {
-    return b->unsaved > (uint64_t)b->limits.unsaved * COST_BIT;
+    return budget_unsaved(b) > (uint64_t)b->limits.unsaved * COST_BIT;
+}
+
+bool budget_should_save(const struct budget *b)
+{
+    return b->unsaved > 0 && 2 * budget_unsaved(b) > (uint64_t)b->limits.unsaved * COST_BIT;
+}
+
+void budget_kept(struct budget *b, bool kept)
+{
+    b->unsaved += kept ? 0 : b->saving;
+    b->saving = 0;
+}
+
+void budget_owe(struct budget *b)
+{
+    b->unsaved += (uint64_t)b->limits.unsaved * COST_BIT + 1;
 }
 
 void budget_refill(struct spent *s, uint64_t a_day, uint64_t now)
@@ -303,6 +319,8 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
     }
     uint64_t all = zone.cost > above.cost ? zone.cost : above.cost;
     all = all > agent_cost ? all : agent_cost;
+    if (e->hold && all > 0 && budget_unsaved(b) + all > (uint64_t)b->limits.unsaved * COST_BIT)
+        return refuse(ret, zone.cost, zone.before, zone.limit, names_of(&zone), BUDGET_HELD);
     *ret = (struct budget_account) {
         .cost = zone.cost, .before = zone.before, .limit = zone.limit, .names = names_of(&zone)
     };

@@ -51,9 +51,10 @@ struct budget_event {
     unsigned each;          /* of every event, besides */
     bool approved;          /* by a rule: the agent's account and new zones are not asked */
     bool free_seen;         /* a name that the zone has seen costs nothing */
+    bool hold;              /* nothing can be saved: what would have to wait for that is not charged */
 };
 
-enum budget_verdict { BUDGET_OK = 0, BUDGET_ZONE_SPENT, BUDGET_ABOVE_SPENT, BUDGET_AGENT_SPENT, BUDGET_NEW_ZONES };
+enum budget_verdict { BUDGET_OK = 0, BUDGET_ZONE_SPENT, BUDGET_ABOVE_SPENT, BUDGET_AGENT_SPENT, BUDGET_NEW_ZONES, BUDGET_HELD };
 struct budget_account {
     uint64_t cost;          /* of this event, units */
     uint64_t charged;       /* the most of any account; 0: nothing was spent */
@@ -67,11 +68,17 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
 /* Bits spent now, rounded up, of what is in the table; for tests and the operator. */
 uint32_t budget_spent(const struct budget *b, struct str agent, struct str zone, uint64_t now_ms);
 uint32_t budget_agent_spent(const struct budget *b, struct str agent, uint64_t now_ms);
-/* Units charged since the state was saved. */
+/* Units charged that no file has: since budget_state_put, and before it until budget_kept says what came of those bytes. */
 uint64_t budget_unsaved(const struct budget *b);
 /* Is that more than may be? Then the state is saved before what was charged last leaves; where it cannot be saved, that
  * must not leave. */
 bool budget_must_save(const struct budget *b);
+/* ... or half of it: time to save before somebody has to wait. */
+bool budget_should_save(const struct budget *b);
+/* The bytes of the last budget_state_put are in the file; or they are not, and what they had is as unsaved as before. */
+void budget_kept(struct budget *b, bool kept);
+/* What is in the file says that nothing more was charged, or nothing at all: it must be saved before anything is. */
+void budget_owe(struct budget *b);
 size_t budget_bytes(void);
 
 #endif

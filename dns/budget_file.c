@@ -86,42 +86,27 @@ enum budget_state budget_file_open(struct budget_file *f, int fd, struct budget 
     return r;
 }
 
-static int write_place(int fd, size_t which, struct str bytes)
+int budget_file_put(const struct budget_file *f, struct budget *b, bool last, uint64_t now_ms, struct buf *out,
+                    uint64_t *ret_offset, struct err *err)
 {
-    size_t n = 0;
-    while (n < bytes.n) {
-        ssize_t wrote = pwrite(fd, bytes.p + n, bytes.n - n, (off_t)(which * BUDGET_FILE_PLACE + n));
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return -1;
-        n += (size_t)wrote;
-    }
-    return fdatasync(fd);
-}
-
-int budget_file_save(struct budget_file *f, struct budget *b, bool last, uint64_t now_ms, struct err *err)
-{
-    struct buf out;
-    buf_init(&out, BUDGET_FILE_PLACE);
-    char *head = buf_reserve(&out, BUDGET_FILE_HEAD);
+    buf_reset(out);
+    char *head = buf_reserve(out, BUDGET_FILE_HEAD);
     if (head)
-        buf_wrote(&out, BUDGET_FILE_HEAD);
-    if (!head || budget_state_put(b, last, now_ms, &out)) {
-        buf_done(&out);
+        buf_wrote(out, BUDGET_FILE_HEAD);
+    if (!head || budget_state_put(b, last, now_ms, out))
         return err_set(err, "budgets: out of memory");
-    }
     uint64_t number = f->number + 1;
-    struct str bytes = buf_str(&out);
-    char *p = out.mem + out.head;
+    struct str bytes = buf_str(out);
+    char *p = out->mem + out->head;
     set(p + 8, number);
     set(p + 16, bytes.n - BUDGET_FILE_HEAD);
     set(p, checksum(bytes));
-    int r = write_place(f->fd, number % PLACES, bytes);
-    if (r < 0)
-        err_set_errno(err, "budgets: the file cannot be written");
-    else
-        f->number = number;
-    buf_done(&out);
-    return r < 0 ? -1 : 0;
+    *ret_offset = number % PLACES * BUDGET_FILE_PLACE;
+    return 0;
+}
+
+void budget_file_kept(struct budget_file *f, struct budget *b, bool kept)
+{
+    f->number += kept;
+    budget_kept(b, kept);
 }

@@ -38,7 +38,7 @@ struct budget {
     struct budget_limits limits;
     uint64_t k0, k1;
     uint64_t base_ms, from_ms;       /* now is base_ms + (monotonic - from_ms) */
-    uint64_t unsaved;                /* units */
+    uint64_t unsaved, saving;        /* units: since the last budget_state_put; before it, and not known to be kept */
     struct spent floor, floor_agent; /* where an agent's zones and the agent begin: what was lost of an earlier state */
     uint32_t serial;
     struct seen *seen;

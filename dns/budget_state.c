@@ -92,8 +92,10 @@ int budget_state_put(struct budget *b, bool last, uint64_t now_ms, struct buf *o
     buf_put(out, buf_str(&body));
     bool failed = body.failed || out->failed;
     buf_done(&body);
-    if (!failed)
+    if (!failed) {
+        b->saving += b->unsaved;
         b->unsaved = 0;
+    }
     return failed ? -1 : 0;
 }
 

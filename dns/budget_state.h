@@ -13,8 +13,8 @@
 
 enum { BUDGET_STATE_MAX = 512 * 1024 };
 
-/* last: nothing is charged after this one. Sets budget_unsaved to 0. 0, or -1: out of room or memory, nothing is saved.
- */
+/* last: nothing is charged after this one. Whoever takes the bytes says with budget_kept what came of them. 0, or -1: out
+ * of room or memory, nothing is saved. */
 int budget_state_put(struct budget *b, bool last, uint64_t now_ms, struct buf *out);
 enum budget_state { BUDGET_STATE_WHOLE = 0, BUDGET_STATE_NOT_LAST, BUDGET_STATE_DAMAGED };
 /* Into a budget that has not been charged yet. err: what is wrong with a damaged one, and what it was begun with. */

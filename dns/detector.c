@@ -168,7 +168,8 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
                               .in_zone = name_cost(zone_before(f->ask.name, f->zone.zone)),
                               .each = event_cost(&f->ask),
                               .approved = approved,
-                              .free_seen = approved };
+                              .free_seen = approved,
+                              .hold = f->ask.hold };
     e.in_above = f->zone.above.n > 0 ? name_cost(zone_before(f->ask.name, f->zone.above)) : 0;
     e.naming = approved ? 0 : name_cost(f->zone.zone);
     f->verdict = budget_charge(d->budget, &e, now_ms, &f->account);
@@ -176,7 +177,9 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
     f->cost = f->account.charged;
     f->save_first = f->charged && budget_must_save(d->budget);
     const struct budget_account *a = &f->account;
-    if (!f->charged)
+    if (f->verdict == BUDGET_HELD)
+        f->allow = false;
+    else if (!f->charged)
         settle_by(f, d->options.tunnel, DETECTOR_FLAGGED, DETECTOR_SPENT);
     else if (f->rule == DETECTOR_NONE && 2 * a->before < a->limit && 2 * (a->before + a->cost) >= a->limit)
         settle(f, true, d->options.tunnel == DETECTOR_LOG ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_HALF);

@@ -63,6 +63,7 @@ struct detector_ask {
     enum detector_event event;
     bool written; /* a rule or resolver.hosts names it or its suffix, and not by "*": special names are let through */
     bool observe; /* what is not approved is let through for now */
+    bool hold;    /* as in struct budget_event: then not allowed, BUDGET_HELD, and nothing is told for that */
 };
 
 enum detector_rule {

@@ -51,7 +51,7 @@ unsigned detector_score(const struct detector_finding *f)
 
 static const char *verdict_text(enum budget_verdict v)
 {
-    static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones" };
+    static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones", "zone" };
     return texts[v];
 }
 

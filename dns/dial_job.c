@@ -26,6 +26,7 @@ struct dial_job {
     uint16_t port;
     struct ip target_ip; /* via_parent: the vetted address of the target; family 0: the parent resolves it */
     bool via_parent, own_look_up; /* own_look_up: this job waited, so the events of the look-up say what came of it */
+    struct purse_wait saved;
     struct lookup_wait wait;
     struct connector *connector;
     struct timer deadline, other_family;
@@ -49,6 +50,7 @@ static const struct asker *asker_of(const struct dial_job *j)
 
 static void release(struct dial_job *j)
 {
+    purse_wait_done(&j->saved);
     lookup_wait_done(&j->wait);
     connector_cancel(&j->connector);
     timer_clear(&j->deadline);
@@ -266,8 +268,8 @@ static bool parent_resolves(const struct dial_job *j)
            policy_credentials(s->policy, j->target->agent, &j->host, &first, 1) == 0;
 }
 
-/* The name is about to be asked of somebody. */
-static enum end guarded(struct dial_job *j, const char **ret_why)
+/* The name is about to be asked of somebody. *ret_waits: when its charge is saved. */
+static enum end guarded(struct dial_job *j, bool *ret_waits, const char **ret_why)
 {
     struct asker *a = j->target;
     if (!dns_log_ready(j->env->log)) { /* nothing is charged for what could not be told */
@@ -290,7 +292,21 @@ static enum end guarded(struct dial_job *j, const char **ret_why)
     if (ruling.end == END_EXFILTRATION) /* the refusal is the event that speaks of it */
         memcpy(j->outcome.dns_id, a->dns_id, ANSWER_ID);
     *ret_why = ruling.why;
+    *ret_waits = ruling.waits;
     return ruling.end;
+}
+
+/* end: what became of its charge. */
+static void ask_target(struct dial_job *j, enum end end, const char *why)
+{
+    if (end == END_AUDIT_UNAVAILABLE)
+        end_job(j, end, why);
+    else if (end != END_OK)
+        end_denied(j, j->target->agent->name, end, why);
+    else if (j->via_parent && parent_resolves(j))
+        go_on(j, NULL, 0); /* the parent looks it up */
+    else
+        look_up(j, &j->host);
 }
 
 static void resolve(struct dial_job *j, const struct host *host)
@@ -321,19 +337,22 @@ static void resolve(struct dial_job *j, const struct host *host)
             return;
         }
     }
-    enum end end = j->state == JOB_TARGET ? guarded(j, &why) : END_OK;
-    if (end == END_AUDIT_UNAVAILABLE) {
-        end_job(j, end, why);
-        return;
-    }
-    if (end != END_OK) {
-        end_denied(j, j->target->agent->name, end, why);
-        return;
-    }
-    if (j->state == JOB_TARGET && j->via_parent && parent_resolves(j))
-        go_on(j, NULL, 0); /* the parent looks it up */
-    else
+    if (j->state != JOB_TARGET) {
         look_up(j, host);
+        return;
+    }
+    bool waits = false;
+    enum end end = guarded(j, &waits, &why);
+    if (end == END_OK && waits)
+        name_guard_wait(j->env->guard, &j->saved);
+    else
+        ask_target(j, end, why);
+}
+
+static void on_saved(struct task *t)
+{
+    struct dial_job *j = (struct dial_job *)((char *)t - offsetof(struct dial_job, saved.decided));
+    ask_target(j, j->saved.end, j->saved.why);
 }
 
 /* --- judging --- */
@@ -403,6 +422,8 @@ static void on_deadline(struct timer *t)
     struct dial_job *j = (struct dial_job *)((char *)t - offsetof(struct dial_job, deadline));
     if (j->state == JOB_CONNECT)
         end_job(j, END_ORIGIN_TIMEOUT, "connecting timed out");
+    else if (j->saved.purse)
+        end_job(j, END_AUDIT_UNAVAILABLE, "what was spent on names was not saved in time");
     else
         end_job(j, END_ORIGIN_DNS, "no DNS server answered in time");
 }
@@ -446,6 +467,7 @@ struct dial_job *dial_job_start(const struct dial_env *env, struct snapshot *s, 
     j->outcome.fd = -1;
     j->cb = cb;
     j->ctx = ctx;
+    j->saved.decided.cb = on_saved;
     j->wait.changed.cb = on_changed;
     j->deadline.cb = on_deadline;
     j->other_family.cb = on_other_family;

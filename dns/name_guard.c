@@ -1,70 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dns/name_guard.h"
 
-#include "base/clock.h"
-#include "base/fair.h"
-#include "base/log.h"
-#include "dns/budget_file.h"
 #include "dns/finding_log.h"
 #include "dns/name_approval.h"
 #include "dns/special_name.h"
 
 #include <stdlib.h>
-#include <unistd.h>
-
-enum { SAVE_MS = 30000, SAVE_AGAIN_MS = 1000 };
 
 struct name_guard {
     struct loop *loop;
     struct finding_log *findings;
     struct detector *detector;
     struct snapshot *snapshot;
-    struct budget_file file;
-    bool keeps;         /* there is a file, or should be */
-    bool unsaved;       /* a save failed: what was charged since is in no file */
-    uint64_t failed_ms; /* ... when: not every name tries anew */
-    struct fair_rate saves; /* by agent: each stops this role for as long as the disk takes */
-    struct timer save;
+    struct purse *purse;
 };
 
-/* --- what was spent --- */
-
-static int save(struct name_guard *g, bool last)
-{
-    struct err err;
-    uint64_t now = loop_now_ms(g->loop);
-    if (!g->keeps)
-        return 0;
-    bool said = g->unsaved;
-    if (said && !last && now - g->failed_ms < SAVE_AGAIN_MS)
-        return -1;
-    g->failed_ms = now;
-    g->unsaved = budget_file_save(&g->file, detector_budget(g->detector), last, loop_now_ms(g->loop), &err) < 0;
-    if (g->unsaved && !said)
-        log_error("%s: names that cost something are refused until it can be", err.text);
-    return g->unsaved ? -1 : 0;
-}
-
-static void on_save(struct timer *t)
-{
-    struct name_guard *g = (struct name_guard *)((char *)t - offsetof(struct name_guard, save));
-    timer_set(g->loop, t, SAVE_MS);
-    if (g->unsaved || budget_unsaved(detector_budget(g->detector)))
-        (void)save(g, false);
-}
-
-void name_guard_open(struct name_guard *g, int fd)
-{
-    struct err err;
-    if (fd < 0)
-        return;
-    g->keeps = true;
-    if (budget_file_open(&g->file, fd, detector_budget(g->detector), loop_now_ms(g->loop), &err) == BUDGET_STATE_DAMAGED)
-        log_error("%s", err.text);
-    if (g->file.fd < 0) /* no file that can be kept */
-        close(fd);
-    (void)save(g, false); /* from now on more may be out than the file says; where it cannot, nothing that costs leaves */
-}
+/* --- judging --- */
 
 /* 0, or -1: the log has no room. */
 static int record(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f)
@@ -75,11 +26,8 @@ static int record(struct name_guard *g, const struct name_guard_ask *ask, const 
     return finding_log_write(g->findings, f, &about);
 }
 
-/* --- judging --- */
-
 /* told: what was found, if anything, is in the log or counted. */
-static enum end rule_on(struct name_guard *g, const struct name_guard_ask *ask, const struct detector_finding *f, bool told,
-                        const char **ret_why)
+static enum end rule_on(const struct detector_finding *f, bool told, const char **ret_why)
 {
     if (!f->allow) {
         *ret_why = f->rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
@@ -90,15 +38,6 @@ static enum end rule_on(struct name_guard *g, const struct name_guard_ask *ask, 
         *ret_why = "the log cannot take the finding about the name";
         return END_AUDIT_UNAVAILABLE;
     }
-    bool must = f->save_first || (f->charged && f->cost && g->unsaved);
-    if (must && g->keeps && !fair_rate_take(&g->saves, str_hash(ask->agent->name), g->snapshot->config->limits.name_saves, loop_now_ms(g->loop))) {
-        *ret_why = "too many new names a second that cost something (limits.name_saves)";
-        return END_RATE_LIMITED;
-    }
-    if (must && save(g, false)) {
-        *ret_why = "what was spent on names cannot be saved";
-        return END_AUDIT_UNAVAILABLE;
-    }
     return END_OK;
 }
 
@@ -106,6 +45,9 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
 {
     struct detector_finding f;
     size_t written;
+    enum end held = END_OK;
+    const char *held_why = NULL;
+    uint64_t owner = str_hash(ask->agent->name);
     bool reached = ask->rule || ask->observe || ask->fixed;
     enum detector_approval approval =
         name_approval_of(g->snapshot->config, ask->rule, reached ? ask->host : NULL, ask->fixed, &written);
@@ -118,16 +60,37 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
         .event = ask->event,
         .written = ask->fixed || (ask->host && special_name_written(ask->rule, ask->host)),
         .observe = ask->observe,
+        .hold = !purse_ready(g->purse, owner, &held, &held_why),
     };
     detector_judge(g->detector, &d, loop_now_ms(g->loop), &f);
     const char *finding = f.severity == DETECTOR_QUIET ? NULL : f.class;
     bool told = !finding || record(g, ask, &f) == 0;
-    struct name_guard_ruling ruling = { .finding = finding };
-    ruling.end = rule_on(g, ask, &f, told, &ruling.why);
+    struct name_guard_ruling ruling = { .end = held, .why = held_why, .finding = finding };
+    if (f.verdict == BUDGET_HELD)
+        return ruling;
+    ruling.end = rule_on(&f, told, &ruling.why);
+    /* Also of one that was charged and does not leave now: asked again it is known. */
+    ruling.waits = f.charged && purse_charged(g->purse, owner, str_hash_keyed(owner, 1, ask->name), f.cost);
     return ruling;
 }
 
+void name_guard_wait(struct name_guard *g, struct purse_wait *w)
+{
+    purse_wait(g->purse, w);
+}
+
+bool name_guard_saves(const struct name_guard *g)
+{
+    return purse_saves(g->purse);
+}
+
 /* --- life --- */
+
+void name_guard_open(struct name_guard *g, int fd)
+{
+    if (fd >= 0)
+        purse_open(g->purse, fd);
+}
 
 int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err)
 {
@@ -142,6 +105,7 @@ int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *cana
     o.limits.zones = c->exfiltration.agent_zones;
     if (detector_set(g->detector, &o, canary, err))
         return -1;
+    purse_set_limits(g->purse, &c->limits);
     snapshot_ref(s);
     snapshot_unref(&g->snapshot);
     g->snapshot = s;
@@ -158,17 +122,16 @@ struct name_guard *name_guard_new(struct loop *l, struct sink *sink, struct err 
         return NULL;
     }
     g->loop = l;
-    g->file.fd = -1;
-    g->save.cb = on_save;
     detector_options_default(&o);
     g->findings = finding_log_new(l, sink, err);
     g->detector = g->findings ? detector_new(&o, NULL, loop_now_ms(l), err) : NULL;
-    if (!g->detector) {
+    g->purse = g->detector ? purse_new(l, detector_budget(g->detector), err) : NULL;
+    if (!g->purse) {
+        detector_free(&g->detector);
         finding_log_free(&g->findings);
         free(g);
         return NULL;
     }
-    timer_set(l, &g->save, SAVE_MS);
     return g;
 }
 
@@ -178,11 +141,8 @@ void name_guard_free(struct name_guard **gp)
     *gp = NULL;
     if (!g)
         return;
-    timer_clear(&g->save);
-    (void)save(g, true);
+    purse_free(&g->purse);
     finding_log_free(&g->findings);
-    if (g->file.fd >= 0)
-        close(g->file.fd);
     detector_free(&g->detector);
     snapshot_unref(&g->snapshot);
     free(g);

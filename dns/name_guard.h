@@ -2,7 +2,7 @@
  *
  * name_guard: the detector at work. Every name that the DNS port is asked or that a dial would look up passes here once,
  * after policy and before a packet leaves; also one that policy refuses, which is scored and costs nothing. What is found
- * goes to finding_log, and what was spent is kept in a file: where that cannot be written, nothing that has a cost leaves. */
+ * goes to finding_log, and what was spent is kept by the purse, for which a name may have to wait. */
 #ifndef DNS_NAME_GUARD_H
 #define DNS_NAME_GUARD_H
 
@@ -10,12 +10,13 @@
 #include "base/loop.h"
 #include "dns/answer_set.h"
 #include "dns/detector.h"
+#include "dns/purse.h"
 #include "dns/snapshot.h"
 
 struct name_guard;
 /* sink is borrowed; NULL: no name about which there is a finding passes. */
 struct name_guard *name_guard_new(struct loop *l, struct sink *sink, struct err *err);
-/* Saves what was spent, and writes what was counted. */
+/* Saves what was spent, and writes what was counted. Nobody waits any more. */
 void name_guard_free(struct name_guard **g);
 /* Before the first name: loads what was spent. Takes fd; -1: nothing is kept. */
 void name_guard_open(struct name_guard *g, int fd);
@@ -36,11 +37,16 @@ struct name_guard_ask {
 };
 struct name_guard_ruling {
     enum end end;
+    bool waits;          /* with END_OK: it may leave when name_guard_wait says so */
     const char *why;     /* static words; NULL with END_OK */
     const char *finding; /* class of what was found in it, static; NULL: nothing */
 };
 /* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or
- * END_RATE_LIMITED (an agent whose new names would be all that the disk is busy with). */
+ * END_RATE_LIMITED (too many new names of its agent wait). */
 struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask);
+/* For the name that was judged last. Who gives up says so with purse_wait_done. */
+void name_guard_wait(struct name_guard *g, struct purse_wait *w);
+/* As purse_saves. */
+bool name_guard_saves(const struct name_guard *g);
 
 #endif

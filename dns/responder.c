@@ -35,7 +35,7 @@ struct asked {
     char dns_id[ANSWER_ID]; /* of the look-up; "" none */
 };
 
-/* A question that waits for upstream. */
+/* A question that waits: first, where it must, until what it costs is saved, then for upstream. */
 struct forward {
     struct responder *responder;
     struct forward *next, **link;
@@ -44,6 +44,7 @@ struct forward {
     unsigned char question[QUESTION_MAX];
     struct name_ruling ruling;
     struct asker *asker;
+    struct purse_wait saved;
     struct lookup_wait wait;
     struct upstream_query *query; /* of a type that is no address */
     struct forward *leader;       /* whose query brings the answer of this one too; NULL: its own does */
@@ -232,6 +233,7 @@ static void forward_free(struct forward *f)
             g->leader = NULL; /* its own deadline ends it */
     fair_give(&f->responder->waiting, f->owner, 1);
     upstream_cancel(&f->query);
+    purse_wait_done(&f->saved);
     lookup_wait_done(&f->wait);
     timer_clear(&f->deadline);
     asker_unref(&f->asker);
@@ -311,32 +313,21 @@ static struct forward *forward_new(struct responder *r, const struct asked *a, s
     return f;
 }
 
-/* The asker holds the snapshot, so that agent and rule stay. True: the answer comes later. */
-static bool look_up(struct responder *r, struct asked *a, struct asker *asker)
+/* The asker holds the snapshot, so that agent and rule stay. True: the answer comes later; else f is not needed any more. */
+static bool ask_addresses(struct responder *r, struct asked *a, struct forward *f)
 {
-    const struct answer_set *known = lookup_known(r->lookups, host_str(&a->ruling.host), wanted(a->q));
-    if (known) {
-        put_looked_up(r, a, asker, known);
-        return false;
-    }
-    struct forward *f = forward_new(r, a, asker);
-    if (!f) {
-        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
-        return false;
-    }
-    enum lookup_result got = lookup_get(r->lookups, host_str(&a->ruling.host), 1u << wanted(a->q), asker, &f->wait);
+    enum lookup_result got = lookup_get(r->lookups, host_str(&a->ruling.host), 1u << wanted(a->q), f->asker, &f->wait);
     const struct answer_set *s = f->wait.sets[wanted(a->q)];
     if (!s && got == LOOKUP_WAITING) {
         timer_set(r->loop, &f->deadline, FORWARD_MS);
         return true;
     }
     if (s)
-        put_looked_up(r, a, asker, s);
+        put_looked_up(r, a, f->asker, s);
     else if (got == LOOKUP_UNAUDITED)
         refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
     else
         refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
-    forward_free(f);
     return false;
 }
 
@@ -383,8 +374,8 @@ static void on_records(void *ctx, enum upstream_result result, const struct wire
     records_end(f, result, w);
 }
 
-/* One question upstream for all who wait for it. True: the answer comes later. */
-static bool put_other(struct responder *r, struct asked *a, struct asker *asker)
+/* One question upstream for all who wait for it. As ask_addresses. */
+static bool ask_records(struct responder *r, struct asked *a, struct forward *f)
 {
     if (!dns_log_ready(r->log)) {
         refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
@@ -392,27 +383,62 @@ static bool put_other(struct responder *r, struct asked *a, struct asker *asker)
     }
     struct forward *leader = r->forwards;
     while (leader && !(leader->query && leader->q.type == a->q->type &&
-                       str_eq(query_name(&leader->q), query_name(a->q)) && leader->asker->snapshot == r->snapshot))
+                       str_eq(query_name(&leader->q), query_name(a->q)) && leader->asker->snapshot == f->asker->snapshot))
         leader = leader->next;
-    struct forward *f = forward_new(r, a, asker);
-    if (!f) {
-        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
-        return false;
-    }
     f->leader = leader;
     if (!leader)
         f->query =
             upstream_ask(lookups_upstream(r->lookups), host_str(&a->ruling.host), a->q->type, f->owner, on_records, f);
     if (!leader && !f->query) {
         refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
-        forward_free(f);
         return false;
     }
     timer_set(r->loop, &f->deadline, FORWARD_MS);
     return true;
 }
 
-static bool put_forward(struct responder *r, struct asked *a)
+/* --- what is asked upstream, now or when its charge is saved --- */
+
+static bool ask_upstream(struct responder *r, struct asked *a, struct forward *f)
+{
+    return a->ruling.fate == NAME_RECORDS ? ask_records(r, a, f) : ask_addresses(r, a, f);
+}
+
+static void on_saved(struct task *t)
+{
+    struct forward *f = (struct forward *)((char *)t - offsetof(struct forward, saved.decided));
+    struct responder *r = f->responder;
+    struct asked *a = &r->asked;
+    begin_late(f, a);
+    if (f->saved.end != END_OK)
+        refuse(a, WIRE_SERVFAIL, f->saved.end, f->saved.why);
+    else if (ask_upstream(r, a, f))
+        return;
+    dns_port_answer(r->port, &f->from, r->late, finish(r, a, r->late, sizeof r->late));
+    forward_free(f);
+}
+
+/* True: the answer comes later. */
+static bool put_asked(struct responder *r, struct asked *a, struct asker *asker, bool waits)
+{
+    struct forward *f = forward_new(r, a, asker);
+    if (!f) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
+        return false;
+    }
+    if (waits) {
+        f->saved.decided.cb = on_saved;
+        name_guard_wait(r->guard, &f->saved);
+        return true;
+    }
+    if (ask_upstream(r, a, f))
+        return true;
+    forward_free(f);
+    return false;
+}
+
+/* waits: until what it costs is saved. */
+static bool put_forward(struct responder *r, struct asked *a, bool waits)
 {
     char client[46];
     struct asker *asker =
@@ -427,12 +453,15 @@ static bool put_forward(struct responder *r, struct asked *a)
     asker->observe = r->snapshot->config->observe && a->ruling.verdict == VERDICT_OBSERVE;
     bool later = false;
     a->started_us = clock_mono_us();
-    if (a->ruling.fate == NAME_RECORDS)
-        later = put_other(r, a, asker);
-    else if (a->ruling.fixed)
+    const struct answer_set *known = NULL;
+    if (a->ruling.fate == NAME_ADDRESS && !a->ruling.fixed)
+        known = lookup_known(r->lookups, host_str(&a->ruling.host), wanted(a->q));
+    if (known)
+        put_looked_up(r, a, asker, known);
+    else if (a->ruling.fate == NAME_ADDRESS && a->ruling.fixed)
         put_vetted(r, a, asker, a->ruling.fixed->ips, a->ruling.fixed->nips, SYNTHETIC_TTL_S);
     else
-        later = look_up(r, a, asker);
+        later = put_asked(r, a, asker, waits);
     asker_unref(&asker);
     return later;
 }
@@ -448,8 +477,8 @@ static bool goes_upstream(const struct responder *r, const struct asked *a)
     return n->fate == NAME_RECORDS || (n->fate == NAME_ADDRESS && !lookup_known(r->lookups, host_str(&n->host), wanted(a->q)));
 }
 
-/* May it be answered, as far as the data in it is concerned? What policy refused is only scored. */
-static bool guarded(struct responder *r, struct asked *a)
+/* May it be answered, as far as the data in it is concerned? What policy refused is only scored. *ret_waits: not yet. */
+static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
 {
     const struct name_ruling *n = &a->ruling;
     bool reached = n->fate >= NAME_NO_DATA, observe = reached && n->verdict == VERDICT_OBSERVE;
@@ -466,6 +495,7 @@ static bool guarded(struct responder *r, struct asked *a)
         .client = str_c(ip_format(&a->from->client, client)),
         .dns_id = a->dns_id,
     };
+    *ret_waits = false;
     uint64_t owner = str_hash(a->agent->name);
     if (ask.event == DETECTOR_QUESTION) { /* what cannot leave is not charged */
         if (!dns_log_ready(r->log)) {
@@ -481,6 +511,7 @@ static bool guarded(struct responder *r, struct asked *a)
     if (n->fate == NAME_ADDRESS && r->snapshot->config->dns_forward && !n->fixed)
         lookup_id(r->lookups, host_str(&n->host), 1u << wanted(a->q), a->dns_id);
     struct name_guard_ruling ruling = name_guard_judge(r->guard, &ask);
+    *ret_waits = ruling.waits;
     if (ruling.end == END_OK || !reached)
         return true;
     refuse(a, ruling.end == END_EXFILTRATION ? WIRE_REFUSED : WIRE_SERVFAIL, ruling.end, ruling.why);
@@ -490,8 +521,9 @@ static bool guarded(struct responder *r, struct asked *a)
 /* True: the answer comes later. */
 static bool answer_name(struct responder *r, struct asked *a)
 {
+    bool waits;
     name_rule(r->snapshot, a->agent, a->q, clock_wall_us(), &a->ruling);
-    if (!guarded(r, a))
+    if (!guarded(r, a, &waits))
         return false;
     switch (a->ruling.fate) {
     case NAME_REFUSED:
@@ -508,7 +540,7 @@ static bool answer_name(struct responder *r, struct asked *a)
         break;
     }
     if (r->snapshot->config->dns_forward)
-        return put_forward(r, a);
+        return put_forward(r, a, waits);
     put_synthetic(r, a);
     return false;
 }

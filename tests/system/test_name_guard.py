@@ -3,12 +3,14 @@
 """Names that carry data out: by questions that are forwarded and by CONNECT, under a wildcard rule and in observe mode; what they may carry in all
 survives whoever dies; pieces of placeholders carry nothing. Each beside its control. PRODUCT: Exfiltration; THREATS: J, K."""
 import base64
+import contextlib
+import ctypes
 import os
 import random
 
-from dns_wire import Client, Upstream, address, soa
+from dns_wire import Answer, Client, Upstream, address, query, soa
 from faults import pid_of
-from lab import Refused, kill, kill_group, main, wait_for
+from lab import Refused, Skip, kill, kill_group, main, wait_for
 from test_dns import EACH_EVENT, make
 
 FORWARD = "  answer: forward"
@@ -127,19 +129,69 @@ def test_observe_mode_has_a_bound():
         assert "REFUSED" in codes and 0 < len(carried(lab, "slow-zone.org")) <= 256, len(carried(lab, "slow-zone.org"))  # a byte each
 
 
+STAR = '  - {name: exact, hosts: [exact.up.test], action: allow}\n  - {name: any, hosts: ["*"], ports: [443, PORT], action: allow}'
+TWO = "  - {name: coder, identify: [{source: 127.0.0.1/32}]}\n  - {name: other, identify: [{source: 127.0.0.21/32}]}\n"
+
+
+class Stopped:
+    """One thread of a process, stopped by the tracer: what a disk that never answers does to it."""
+
+    def __init__(self, tid):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.tid = tid
+
+    def _ptrace(self, request):
+        assert self.libc.ptrace(ctypes.c_long(request), ctypes.c_long(self.tid), None, None) == 0, os.strerror(ctypes.get_errno())
+
+    def __enter__(self):
+        self._ptrace(0x4206)  # PTRACE_SEIZE
+        self._ptrace(0x4207)  # PTRACE_INTERRUPT
+        os.waitpid(self.tid, 0x40000000)  # __WALL
+        return self
+
+    def __exit__(self, *_):
+        self._ptrace(17)  # PTRACE_DETACH
+
+
+def test_a_disk_that_hangs():
+    """The resolver's saver never comes back from the disk: names that a rule writes out and names that are known go on, at once and by CONNECT; new ones that
+    cost more than may be unsaved wait, are refused, and pass when the disk is back."""
+    if os.geteuid() != 0:
+        raise Skip("stopping a thread of a role needs root")
+    with guarded(rules=STAR, limits="name_wait: 500ms", agents=TWO) as lab:
+        pid = pid_of(lab, "resolver")
+        threads = [int(t) for t in os.listdir(f"/proc/{pid}/task") if int(t) != pid]
+        assert len(threads) == 1, threads
+        other = Client(lab.dns_port, source="127.0.0.21")
+        assert other.ask("www.known-zone.org").code == "NOERROR"
+        with Stopped(threads[0]):
+            at, codes = lab.mark(), []
+            for i in range(20):
+                codes.append(lab.dns.ask(f"w{i}.zone{i}.org").code)
+                assert lab.dns.ask("exact.up.test").code == "NOERROR" and other.ask("www.known-zone.org").code == "NOERROR"
+            assert codes[-1] == "SERVFAIL" and codes.count("NOERROR") <= 6, codes  # 128 bits
+            e = lab.event(lambda e: e.get("code") == "audit_unavailable", ("dns",), at)
+            assert e["agent"] == "coder" and "saved" in e["message"], e
+            assert code_of(lab, "w100.zone100.org") == "audit_unavailable"
+            assert code_of(lab, "exact.up.test") != "audit_unavailable"
+        wait_for(lambda: lab.dns.ask("w200.zone200.org").code == "NOERROR", "the disk")
+
+
 def test_new_names_do_not_own_the_disk():
-    """Under `hosts: ["*"]` every zone is new and costs a little, and what was spent is saved again and again: an agent has so many of these a second. Names
-    that a rule writes go on meanwhile, and so does another agent."""
-    agents = "  - {name: coder, identify: [{source: 127.0.0.1/32}]}\n  - {name: other, identify: [{source: 127.0.0.21/32}]}\n"
-    with guarded(rules='  - {name: exact, hosts: [exact.up.test], action: allow}\n  - {name: any, hosts: ["*"], action: allow}', limits="dns_rate: 100000, name_saves: 1", agents=agents) as lab:
+    """Under `hosts: ["*"]` every zone is new and costs a little: an agent may have so many that wait for the disk. Names that a rule writes go on meanwhile,
+    and so do another agent's."""
+    with guarded(rules=STAR, limits="dns_rate: 100000, name_saves: 1, names_unsaved: 64, name_wait: 4s", agents=TWO) as lab:
         other, codes = Client(lab.dns_port, source="127.0.0.21"), []
-        for i in range(12000):
-            codes.append(lab.dns.ask(f"w{i}.zone{i}.org").code)
-            if codes[-1] != "NOERROR":
-                break
+        with contextlib.closing(lab.dns.udp()) as s:
+            for i in range(100):
+                s.send(query(f"w{i}.zone{i}.org", ident=i))
+            assert lab.dns.ask("exact.up.test").code == "NOERROR"
+            assert other.ask("www.zone-of-another.org").code == "NOERROR"
+            codes = [Answer(s.recv(65536)).code for _ in range(100)]
         e = lab.event(lambda e: e.get("code") == "rate_limited", ("dns",))
-        assert len(codes) > 40 and "new names" in e["message"] and e["agent"] == "coder", (len(codes), codes[-1])
-        assert other.ask("www.zone-of-another.org").code == "NOERROR" and lab.dns.ask("exact.up.test").code == "NOERROR"
+        assert "names_unsaved" in e["message"] and e["agent"] == "coder", e
+        assert 48 <= codes.count("NOERROR") < 100 and codes.count("SERVFAIL") == 100 - codes.count("NOERROR"), codes
+        assert lab.dns.ask("w200.zone200.org").code == "NOERROR"  # the control: with room it passes
 
 
 # ---------------------------------------------------------------- canary

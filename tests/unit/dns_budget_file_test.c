@@ -2,6 +2,7 @@
 #include "dns/budget_file.h"
 
 #include "dns/name_cost.h"
+#include "tests/lib/budget_disk.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,12 +89,12 @@ static void test_by_turns(void **state)
     uint32_t before = 0;
     for (int i = 0; i < 5; i++) {
         charge(b, 30);
-        assert_int_equal(budget_file_save(&f, b, false, 1, &err), 0);
+        budget_disk_save(&f, b, false, 1);
         uint32_t n = found(fd, BUDGET_STATE_NOT_LAST);
         assert_true(n >= before + 30); /* the newest, whichever place it is in */
         before = n;
     }
-    assert_int_equal(budget_file_save(&f, b, true, 1, &err), 0);
+    budget_disk_save(&f, b, true, 1);
     assert_int_equal(found(fd, BUDGET_STATE_WHOLE), budget_spent(b, STR("a"), STR("z.test"), 1));
     budget_free(&b);
     close(fd);
@@ -109,10 +110,10 @@ static void test_torn(void **state)
     int fd = new_file();
     assert_int_equal(budget_file_open(&f, fd, b, 1, &err), BUDGET_STATE_WHOLE);
     charge(b, 100);
-    assert_int_equal(budget_file_save(&f, b, false, 1, &err), 0); /* number 1, in the second place */
+    budget_disk_save(&f, b, false, 1); /* number 1, in the second place */
     uint32_t first = found(fd, BUDGET_STATE_NOT_LAST);
     charge(b, 100);
-    assert_int_equal(budget_file_save(&f, b, false, 1, &err), 0); /* number 2, in the first */
+    budget_disk_save(&f, b, false, 1); /* number 2, in the first */
     uint32_t second = found(fd, BUDGET_STATE_NOT_LAST);
     assert_true(second > first);
     for (off_t at = 0; at < BUDGET_FILE_HEAD + 100; at++) {
@@ -136,16 +137,35 @@ static void test_no_file(void **state)
     half_spent(fds[0]);
     close(fds[0]);
     close(fds[1]);
+}
+
+/* One that was not written: it is as unsaved as before, and the next goes to the same place. */
+static void test_not_kept(void **state)
+{
+    (void)state;
     struct budget *b = fresh();
     struct budget_file f;
     struct err err;
+    struct buf bytes;
+    uint64_t first, second;
     int fd = new_file();
+    buf_init(&bytes, BUDGET_FILE_PLACE);
     assert_int_equal(budget_file_open(&f, fd, b, 1, &err), BUDGET_STATE_WHOLE);
+    charge(b, 15);
+    assert_int_equal(budget_file_put(&f, b, false, 1, &bytes, &first, &err), 0);
     charge(b, 10);
-    close(fd);
-    assert_int_equal(budget_file_save(&f, b, false, 1, &err), -1); /* and says so */
-    assert_true(strstr(err.text, "cannot be written"));
+    assert_true(budget_must_save(b)); /* 25 of 20 bits are in no file, whatever is being written */
+    budget_file_kept(&f, b, false);
+    assert_true(budget_must_save(b));
+    assert_int_equal(budget_file_put(&f, b, false, 1, &bytes, &second, &err), 0);
+    assert_int_equal(first, second);
+    budget_file_kept(&f, b, true);
+    assert_int_equal(budget_unsaved(b), 0); /* the control */
+    assert_int_equal(budget_file_put(&f, b, false, 1, &bytes, &second, &err), 0);
+    assert_true(first != second);
+    buf_done(&bytes);
     budget_free(&b);
+    close(fd);
 }
 
 int main(void)
@@ -154,6 +174,7 @@ int main(void)
         cmocka_unit_test(test_by_turns),
         cmocka_unit_test(test_torn),
         cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

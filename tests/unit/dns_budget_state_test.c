@@ -40,6 +40,7 @@ static void save(struct buf *out, bool last)
     buf_init(out, BUDGET_STATE_MAX);
     assert_int_equal(charge(b, "a", "z.test", "x.z.test", 18, 5000), BUDGET_OK);
     assert_int_equal(budget_state_put(b, false, 5000, out), 0);
+    budget_kept(b, true);
     assert_int_equal(budget_unsaved(b), 0);
     buf_reset(out);
     assert_int_equal(charge(b, "b", "y.test", "x.y.test", 12, 5000), BUDGET_OK);

@@ -58,6 +58,7 @@ static void save(struct game *g, bool last)
 {
     buf_reset(&g->saved);
     assert_int_equal(budget_state_put(detector_budget(g->detector), last, mono(g), &g->saved), 0);
+    budget_kept(detector_budget(g->detector), true);
 }
 
 static void restart(struct game *g)
