@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * upstream: asks the configured servers one question and hands back what they said. It decides nothing: whoever asks
- * has decided that the name may leave. c-ares (upstream_cares.c) carries it: retries, the next server, TCP for a cut
- * answer.
+ * upstream: asks the configured servers one question, in their order, and hands back what they said. It decides
+ * nothing: whoever asks has decided that the name may leave. Servers that are asked in the clear are upstream_cares.h.
  *
- * Against forged answers (RFC 5452), each question goes out alone: on a socket of its own with a port that the kernel
- * draws, with an id and a letter case that we draw; an answer counts only if it comes from that server's address and
- * repeats id and question bit for bit. Opens no file after upstream_new. Never calls back on the caller's stack. */
+ * Against forged answers (RFC 5452), each question in the clear goes out alone: on a socket of its own with a port that
+ * the kernel draws, with an id and a letter case that we draw; an answer counts only if it comes from that server's
+ * address and repeats id and question bit for bit. Opens no file after upstream_new. Never calls back on the caller's
+ * stack. */
 #ifndef DNS_UPSTREAM_H
 #define DNS_UPSTREAM_H
 
