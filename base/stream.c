@@ -45,6 +45,8 @@ static int lower_read(struct stream *s, BIO *b, char *p, int n)
         }
         return 0;
     }
+    if (s->stopped)
+        return 0;
     ssize_t r;
     do
         r = recv(s->fd, p, (size_t)n, 0);
@@ -362,6 +364,11 @@ enum io stream_write(struct stream *s, struct str bytes)
         bytes = str_from(bytes, (size_t)r);
     }
     return send_outgoing(s);
+}
+
+void stream_stop(struct stream *s)
+{
+    s->stopped = true;
 }
 
 void stream_rest(struct stream *s)

@@ -34,6 +34,7 @@ struct stream {
     int reason;        /* OpenSSL reason code of the last IO_ERROR, 0 otherwise */
     bool alert;        /* that error was an alert from the peer */
     bool broken;
+    bool stopped; /* stream_stop */
 };
 
 enum { STREAM_WIRE_MAX = 4 * 1024 * 1024 };
@@ -64,6 +65,9 @@ static inline bool stream_waiting(const struct stream *s)
 }
 /* Sends close_notify (layers from the inside out) and shuts our write side; reading goes on. */
 void stream_shutdown(struct stream *s);
+/* Nothing more is read from the socket: what runs in OpenSSL ends with IO_TRUNCATED when it has used what it has. For
+ * its callbacks, which cannot end it otherwise. */
+void stream_stop(struct stream *s);
 /* Gives back the TLS layers' record buffers (about 34 KB) of a connection at rest; they come back with the next record.
  * Nothing is given back while part of a record is there. */
 void stream_rest(struct stream *s);

@@ -5,15 +5,22 @@
 #ifndef DNS_RESOLV_CONF_H
 #define DNS_RESOLV_CONF_H
 
-#include "policy/ip.h"
+#include "policy/host.h"
 
 enum { DNS_SERVERS_MAX = 6 };
 
 struct dns_server {
     struct ip ip;
     uint16_t port;
-    bool tcp; /* only ever asked over TCP */
+    bool tcp;               /* only ever asked over TCP */
+    const struct host *tls; /* only ever asked over TLS, and must prove to be this (borrowed); NULL: in the clear */
 };
+
+static inline bool dns_server_eq(const struct dns_server *a, const struct dns_server *b)
+{
+    return ip_equal(&a->ip, &b->ip) && a->port == b->port && a->tcp == b->tcp && !a->tls == !b->tls &&
+           (!a->tls || host_eq(a->tls, b->tls));
+}
 
 struct resolv_conf {
     struct dns_server servers[DNS_SERVERS_MAX];

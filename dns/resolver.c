@@ -12,6 +12,7 @@
 #include "dns/dial_job.h"
 #include "dns/name_guard.h"
 #include "dns/responder.h"
+#include "policy/origin_trust.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,8 +223,7 @@ static bool same_servers(const struct snapshot *a, const struct snapshot *b)
     if (a->nservers != b->nservers)
         return false;
     for (size_t i = 0; i < a->nservers; i++)
-        if (!ip_equal(&a->servers[i].ip, &b->servers[i].ip) || a->servers[i].port != b->servers[i].port ||
-            a->servers[i].tcp != b->servers[i].tcp)
+        if (!dns_server_eq(&a->servers[i], &b->servers[i]))
             return false;
     return true;
 }
@@ -307,6 +307,18 @@ void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv
     if (!s) /* an old policy must not stay in force: die and be restarted on the new one */
         log_fatal("out of memory for the new snapshot");
     use_snapshot(r, s, canary);
+}
+
+int resolver_set_trust(struct resolver *r, struct str system_roots, struct str own_ca, struct err *err)
+{
+    const struct snapshot *s = r->snapshot;
+    bool wanted = false;
+    for (size_t i = 0; i < s->nservers; i++)
+        wanted |= s->servers[i].tls != NULL;
+    SSL_CTX *trust = wanted ? origin_trust_new(s->policy, system_roots, own_ca, err) : NULL;
+    upstream_set_trust(lookups_upstream(r->lookups), trust);
+    SSL_CTX_free(trust);
+    return wanted && !trust ? -1 : 0;
 }
 
 void resolver_set_own(struct resolver *r, const struct own_addresses *own)

@@ -21,6 +21,10 @@ struct resolver *resolver_new(struct loop *l, struct policy *p, struct str resol
 void resolver_free(struct resolver **r);
 /* The next dial uses the new snapshot. */
 void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv_conf, struct canary *canary);
+/* By whom DNS servers over TLS prove who they are: origin.ca_file of the policy, system_roots being the PEM of the
+ * system's, never own_ca. Said after resolver_new and after each resolver_set_policy; without it such a server is asked
+ * nothing. 0, or -1: the trust store is empty or cannot be read. */
+int resolver_set_trust(struct resolver *r, struct str system_roots, struct str own_ca, struct err *err);
 /* Serves one worker; takes fd. */
 int resolver_add_worker(struct resolver *r, unsigned index, int fd, struct err *err);
 /* Serves the DNS port on these sockets; takes both, also on failure. A text that is there already is replaced. */

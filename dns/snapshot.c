@@ -21,8 +21,7 @@ static int by_host_name(const void *a, const void *b)
 static void add_server(struct snapshot *s, struct dns_server server)
 {
     for (size_t i = 0; i < s->nservers; i++)
-        if (ip_equal(&s->servers[i].ip, &server.ip) && s->servers[i].port == server.port &&
-            s->servers[i].tcp == server.tcp)
+        if (dns_server_eq(&s->servers[i], &server))
             return;
     if (s->nservers == DNS_SERVERS_MAX)
         s->servers_skipped++;
@@ -44,7 +43,10 @@ static void add_servers(struct snapshot *s, struct str text)
             break;
         case UPSTREAM_UDP:
         case UPSTREAM_TCP:
-            add_server(s, (struct dns_server) { u->ip, u->port ? u->port : 53, u->kind == UPSTREAM_TCP });
+            add_server(s, (struct dns_server) { .ip = u->ip, .port = u->port, .tcp = u->kind == UPSTREAM_TCP });
+            break;
+        case UPSTREAM_TLS:
+            add_server(s, (struct dns_server) { .ip = u->ip, .port = u->port, .tls = &u->name });
             break;
         }
     }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dns/upstream_cares.h"
+#include "dns/upstream_tls.h"
 
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@ enum {
     QUERY_MS = 10000, /* a question, its wait for a place included */
 };
 
-enum way { WAY_UDP, WAY_TCP, WAYS };
+enum way { WAY_UDP, WAY_TCP, WAY_TLS, WAYS };
 
 enum query_state { QUERY_QUEUED = 1, QUERY_ACTIVE, QUERY_FINISHED };
 struct upstream_query {
@@ -26,8 +27,9 @@ struct upstream_query {
     struct upstream_query *next, **link;         /* the queue, or those under way */
     struct upstream_query *all_next, **all_link; /* of the upstream */
     struct upstream_leg leg;
-    enum way way; /* of the leg under way */
-    size_t step;  /* the one that is asked, or waited for */
+    enum way way;        /* of the leg under way */
+    size_t step;         /* the one that is asked, or waited for … */
+    uint64_t generation; /* … of these servers */
     struct task done;
     struct timer deadline;
     enum upstream_result result;
@@ -44,7 +46,9 @@ struct upstream {
     struct loop *loop;
     enum way ways[DNS_SERVERS_MAX]; /* of the steps */
     size_t steps;
+    uint64_t generation; /* how often the servers changed */
     struct upstream_cares *cares;
+    struct upstream_tls *tls;
     size_t places[WAYS], used[WAYS];
     struct upstream_query *queue, **queue_end;
     struct upstream_query *active;
@@ -93,7 +97,10 @@ static void leave(struct upstream_query *q)
     struct upstream *u = q->u;
     if (q->state != QUERY_ACTIVE)
         return;
-    upstream_cares_leave(&q->leg);
+    if (q->way == WAY_TLS)
+        upstream_tls_leave(&q->leg);
+    else
+        upstream_cares_leave(&q->leg);
     task_cancel(&q->leg.done);
     free(q->leg.answer);
     q->leg.answer = NULL;
@@ -110,6 +117,8 @@ static void start(struct upstream_query *q)
     struct upstream *u = q->u;
     unsigned char chance[WIRE_CHANCE];
     rand_bytes(chance, sizeof chance);
+    if (q->way == WAY_TLS) /* nobody but the server can answer: no letter case is drawn */
+        memset(chance, 0, sizeof chance);
     struct task done = q->leg.done;
     q->leg = (struct upstream_leg) { .step = q->step, .done = done, .under_way = true };
     MUST(wire_query_make(&q->leg.wire, str_of(q->name, q->n), q->type, chance) == 0);
@@ -122,7 +131,10 @@ static void start(struct upstream_query *q)
     u->used[q->way]++;
     u->stats.active++;
     u->stats.asked++;
-    upstream_cares_start(u->cares, &q->leg);
+    if (q->way == WAY_TLS)
+        upstream_tls_start(u->tls, &q->leg);
+    else
+        upstream_cares_start(u->cares, &q->leg);
 }
 
 /* Is there a place for it, and has its owner not its share? */
@@ -155,6 +167,7 @@ static void on_dispatch(struct task *t)
             continue;
         }
         q->way = u->ways[q->step];
+        q->generation = u->generation;
         if (!may_start(u, q))
             continue;
         queue_unlink(q);
@@ -188,7 +201,8 @@ static void on_leg_done(struct task *t)
 {
     struct upstream_leg *leg = (struct upstream_leg *)((char *)t - offsetof(struct upstream_leg, done));
     struct upstream_query *q = (struct upstream_query *)((char *)leg - offsetof(struct upstream_query, leg));
-    bool more = !helps(leg) && q->step + 1 < q->u->steps;
+    size_t next = q->generation == q->u->generation ? q->step + 1 : 0; /* other servers by now: from the first */
+    bool more = !helps(leg) && next < q->u->steps;
     enum upstream_result r = leg->result;
     if (r == UPSTREAM_ANSWERED) {
         free(q->answer);
@@ -197,7 +211,7 @@ static void on_leg_done(struct task *t)
     }
     leave(q);
     if (more) {
-        q->step++;
+        q->step = next;
         queue_add(q);
     } else { /* what an earlier step said, where the last one said nothing */
         finish(q, q->answer ? UPSTREAM_ANSWERED : r);
@@ -240,12 +254,15 @@ struct upstream *upstream_new(struct loop *l, size_t lanes, unsigned try_ms, str
     u->dispatch.cb = on_dispatch;
     u->places[WAY_TCP] = (lanes + 3) / 4;
     u->places[WAY_UDP] = lanes - u->places[WAY_TCP];
+    u->places[WAY_TLS] = lanes;
     u->cares = upstream_cares_new(l, u->places[WAY_UDP], u->places[WAY_TCP], try_ms, err);
-    if (!u->cares) {
-        free(u);
-        return NULL;
-    }
-    return u;
+    u->tls = u->cares ? upstream_tls_new(l, try_ms) : NULL;
+    if (u->tls)
+        return u;
+    if (u->cares)
+        err_set(err, "resolver: out of memory");
+    upstream_free(&u);
+    return NULL;
 }
 
 void upstream_free(struct upstream **up)
@@ -257,29 +274,40 @@ void upstream_free(struct upstream **up)
     while (u->all)
         query_free(u->all);
     upstream_cares_free(&u->cares);
+    upstream_tls_free(&u->tls);
     task_cancel(&u->dispatch);
     free(u);
 }
 
 static enum way way_of(const struct dns_server *s)
 {
-    return s->tcp ? WAY_TCP : WAY_UDP;
+    return s->tls ? WAY_TLS : s->tcp ? WAY_TCP : WAY_UDP;
 }
 
 void upstream_set_servers(struct upstream *u, const struct dns_server *v, size_t n)
 {
     n = n < DNS_SERVERS_MAX ? n : DNS_SERVERS_MAX;
     u->steps = 0;
+    u->generation++;
+    upstream_tls_clear(u->tls);
     for (size_t from = 0, to; from < n; from = to) {
         enum way way = way_of(&v[from]);
         for (to = from + 1; to < n && way_of(&v[to]) == way;)
             to++;
         u->ways[u->steps] = way;
-        upstream_cares_set(u->cares, u->steps, v + from, to - from);
+        if (way == WAY_TLS)
+            upstream_tls_set(u->tls, u->steps, v + from, to - from);
+        else
+            upstream_cares_set(u->cares, u->steps, v + from, to - from);
         u->steps++;
     }
     for (struct upstream_query *q = u->queue; q; q = q->next)
         q->step = 0;
+}
+
+void upstream_set_trust(struct upstream *u, SSL_CTX *trust)
+{
+    upstream_tls_trust(u->tls, trust);
 }
 
 struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_t type, uint64_t owner,
@@ -331,5 +359,5 @@ void upstream_cancel(struct upstream_query **qp)
 void upstream_stats(const struct upstream *u, struct upstream_stats *ret)
 {
     *ret = u->stats;
-    ret->strays = upstream_cares_strays(u->cares);
+    ret->strays = upstream_cares_strays(u->cares) + upstream_tls_strays(u->tls);
 }

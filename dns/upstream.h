@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * upstream: asks the configured servers one question, in their order, and hands back what they said. It decides
- * nothing: whoever asks has decided that the name may leave. Servers that are asked in the clear are upstream_cares.h.
+ * nothing: whoever asks has decided that the name may leave. Neighbours in the list that are asked the same way are a
+ * step, and a step that does not help is followed by the next: of servers in the clear (upstream_cares.h) and ones over
+ * TLS (upstream_tls.h), which are never asked in the clear.
  *
  * Against forged answers (RFC 5452), each question in the clear goes out alone: on a socket of its own with a port that
  * the kernel draws, with an id and a letter case that we draw; an answer counts only if it comes from that server's
@@ -15,10 +17,12 @@
 #include "dns/resolv_conf.h"
 #include "dns/wire.h"
 
+#include <openssl/ssl.h>
+
 enum upstream_result {
     UPSTREAM_ANSWERED = 1,
     UPSTREAM_TIMEOUT,     /* no server answered in time */
-    UPSTREAM_UNREACHABLE, /* no server took the question */
+    UPSTREAM_UNREACHABLE, /* no server took the question; one over TLS that did not prove who it is takes none */
     UPSTREAM_BAD,         /* what came was malformed, or not an answer to this question */
     UPSTREAM_BUSY,        /* too many questions are waiting */
 };
@@ -26,14 +30,19 @@ enum upstream_result {
 struct upstream;
 struct upstream_query;
 
-/* lanes: questions that can be under way at once (some 90 KB each; a quarter of them for servers that are asked over
- * TCP only). try_ms: how long a server has for its first answer; a second try gets twice that. */
+/* lanes: questions that can be under way at once in the clear (some 90 KB each; a quarter of them for servers that are
+ * asked over TCP only), and as many over TLS. try_ms: how long a server has for its first answer; a second try gets
+ * twice that, and one over TLS has the sum for its one. */
 struct upstream *upstream_new(struct loop *l, size_t lanes, unsigned try_ms, struct err *err);
 /* Queries under way end without a call. */
 void upstream_free(struct upstream **u);
-/* For questions that start from now on; at most DNS_SERVERS_MAX are used, in this order. */
+/* For questions that start from now on; at most DNS_SERVERS_MAX are used, in this order. Copied. */
 void upstream_set_servers(struct upstream *u, const struct dns_server *v, size_t n);
-/* name: canonical. owner: who it is for; one owner never has more than half the lanes. cb exactly once, with an
+/* By whom servers over TLS prove who they are, from now on (origin_trust_new; a reference is taken). NULL, as at first:
+ * none can. */
+void upstream_set_trust(struct upstream *u, SSL_CTX *trust);
+/* name: canonical. owner: who it is for; one owner never has more than half of what can be under way in one way (UDP,
+ * TCP, TLS). cb exactly once, with an
  * answer only for UPSTREAM_ANSWERED (borrowed). NULL: not a name that can be asked, or out of memory. */
 struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_t type, uint64_t owner,
                                     void (*cb)(void *ctx, enum upstream_result r, const struct wire_answer *a),

@@ -7,6 +7,7 @@
 
 #include "policy/dns_type.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { HEADER = 12, NAME_MAX_WIRE = 255 };
@@ -143,6 +144,27 @@ int wire_query_make(struct wire_query *ret, struct str name, uint16_t type, cons
     q.n = at;
     *ret = q;
     return 0;
+}
+
+size_t wire_query_pad(const struct wire_query *q, unsigned char out[WIRE_PADDED_MAX])
+{
+    enum { BLOCK = 128, OPT_FIXED = 11, OPTION_FIXED = 4, PADDING = 12, UDP_BYTES = 1232 };
+    static_assert((WIRE_QUERY_MAX + OPT_FIXED + OPTION_FIXED + BLOCK - 1) / BLOCK * BLOCK == WIRE_PADDED_MAX, "the longest");
+    size_t n = (q->n + OPT_FIXED + OPTION_FIXED + BLOCK - 1) / BLOCK * BLOCK;
+    size_t padding = n - q->n - OPT_FIXED - OPTION_FIXED;
+    memset(out, 0, n);
+    memcpy(out, q->bytes, q->n);
+    out[11] = 1; /* one additional record: OPT of the root (RFC 6891 6.1.2) */
+    unsigned char *opt = out + q->n;
+    opt[2] = DNS_TYPE_OPT;
+    opt[3] = UDP_BYTES >> 8;
+    opt[4] = UDP_BYTES & 255;
+    opt[9] = (unsigned char)((padding + OPTION_FIXED) >> 8);
+    opt[10] = (unsigned char)(padding + OPTION_FIXED);
+    opt[12] = PADDING;
+    opt[13] = (unsigned char)(padding >> 8);
+    opt[14] = (unsigned char)padding;
+    return n;
 }
 
 bool wire_echoes(const struct wire_query *q, struct str packet)

@@ -2,8 +2,9 @@
  *
  * wire: the DNS message format (RFC 1035 section 4), as far as a look-up of ours needs it: one question of class IN,
  * written with random letter case (draft-vixie-dnsext-dns0x20), and what of an answer we are willing to believe. Pure:
- * bytes in, value out. No EDNS: an address answer of over 512 bytes comes over TCP, so no answer is ever
- * fragmented (fragments are how answers are forged), and nothing of ours (client subnet, cookies) rides along.
+ * bytes in, value out. No EDNS in the clear: an address answer of over 512 bytes comes over TCP, so no answer is ever
+ * fragmented (fragments are how answers are forged), and nothing of ours (client subnet, cookies) rides along. Over TLS
+ * a question has an OPT record with padding and nothing else.
  *
  * Believed: the answer section only, and in it only the chain that starts at the question's name (RFC 2181 5.4.1:
  * additional data and answers about other names are ignored), at most WIRE_CHAIN_MAX aliases. From the authority
@@ -43,6 +44,11 @@ struct wire_query {
  * decide the case of each letter. 0, or -1 (not such a name). */
 enum { WIRE_CHANCE = 34 };
 int wire_query_make(struct wire_query *ret, struct str name, uint16_t type, const unsigned char chance[WIRE_CHANCE]);
+
+/* The question as it goes over TLS: filled up to a multiple of 128 bytes (RFC 7830, RFC 8467 4.1), so that a name's
+ * length does not show. Returns the size. */
+enum { WIRE_PADDED_MAX = 384 };
+size_t wire_query_pad(const struct wire_query *q, unsigned char out[WIRE_PADDED_MAX]);
 
 /* Is this packet an answer to exactly this question: id, one question, and that bit for bit, letter case too? */
 bool wire_echoes(const struct wire_query *q, struct str packet);

@@ -31,11 +31,12 @@ struct config_listener {
     struct config_at at;
 };
 
-enum upstream_kind { UPSTREAM_SYSTEM = 1, UPSTREAM_UDP, UPSTREAM_TCP };
+enum upstream_kind { UPSTREAM_SYSTEM = 1, UPSTREAM_UDP, UPSTREAM_TCP, UPSTREAM_TLS };
 struct config_upstream {
     enum upstream_kind kind;
     struct ip ip;
     uint16_t port;
+    struct host name; /* UPSTREAM_TLS: who its certificate must say it is */
 };
 struct config_host_entry {
     struct host host;

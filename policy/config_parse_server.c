@@ -195,21 +195,43 @@ bool read_resolver(struct config_reader *r, const struct ynode *v, void *out)
     return config_read_section(r, v, SECTION_RESOLVER, out);
 }
 
+/* What stands behind tls://: ADDR[:PORT]#NAME. */
+static bool read_upstream_tls(struct config_reader *r, const struct ynode *v, struct str text, struct config_upstream *u)
+{
+    static const char form[] = "tls://ADDR[:PORT]#NAME, NAME being the host name that its certificate is for";
+    ptrdiff_t mark = str_find_char(text, '#');
+    struct err err;
+    bool converted = false;
+    u->kind = UPSTREAM_TLS;
+    if (mark < 0 || str_from(text, (size_t)mark + 1).n == 0 ||
+        !parse_address(str_sub(text, 0, (size_t)mark), 853, &u->ip, &u->port))
+        return config_expected(r, v, "%s", form);
+    if (host_parse_config(str_from(text, (size_t)mark + 1), &u->name, &converted, &err))
+        return config_error(r, v->line, v->col, "expected %s, got \"%.*s\": %s", form, STR_ARG(v->text), err.text);
+    if (converted)
+        config_warning(r, v->line, v->col, "expected an A-label, got a U-label: it is read as \"%s\"", u->name.name);
+    return true;
+}
+
 static bool read_upstream(struct config_reader *r, const struct ynode *v, void *out)
 {
+    static const char forms[] = "\"system\", ADDR[:PORT], tcp://ADDR[:PORT] or tls://ADDR[:PORT]#NAME";
     struct config_upstream u = { .kind = UPSTREAM_UDP };
     if (!is_scalar(v))
-        return config_expected(r, v, "\"system\", ADDR[:PORT] or tcp://ADDR[:PORT]");
+        return config_expected(r, v, "%s", forms);
     struct str text = v->text;
     if (str_eq(text, STR("system"))) {
         u.kind = UPSTREAM_SYSTEM;
+    } else if (str_starts(text, STR("tls://"))) {
+        if (!read_upstream_tls(r, v, str_from(text, 6), &u))
+            return false;
     } else {
         if (str_starts(text, STR("tcp://"))) {
             u.kind = UPSTREAM_TCP;
             text = str_from(text, 6);
         }
         if (!parse_address(text, 53, &u.ip, &u.port))
-            return config_expected(r, v, "\"system\", ADDR[:PORT] or tcp://ADDR[:PORT]");
+            return config_expected(r, v, "%s", forms);
     }
     memcpy(out, &u, sizeof u);
     return true;

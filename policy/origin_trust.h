@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * origin_trust: how a TLS server proves who it is, whether a worker asks it for pages or the resolver for names: TLS 1.2
- * or 1.3 with forward secrecy and authenticated encryption, a chain to the configured roots (never to our own CA, even
- * where that stands in the system store), server purpose, the checked name in the subject alternative names (no CN
- * fallback, no partial wildcards) or the address as an IP SAN, and then what origin_chain asks of the chain. Opens no
- * file: the roots are bytes of the snapshot. Keeps no sessions: whoever resumes one asks for the proof that came with
- * it. */
+ * origin_trust: how a TLS server proves who it is, whether a worker asks it for pages or the resolver for names:
+ * TLS 1.2 or 1.3 with forward secrecy and authenticated encryption, a chain to the configured roots (never to our own
+ * CA, even where that stands in the system store), server purpose, the checked name in the subject alternative names
+ * (no CN fallback, no partial wildcards) or the address as an IP SAN, and then what origin_chain asks of the chain.
+ * Opens no file: the roots are bytes of the snapshot. Keeps no sessions: whoever resumes one asks for the proof that
+ * came with it. */
 #ifndef POLICY_ORIGIN_TRUST_H
 #define POLICY_ORIGIN_TRUST_H
 
