@@ -379,7 +379,7 @@ def test_waiting_is_shared():
             def served_all_the_same():
                 crowd()
                 return Client(lab.dns_port, source="127.0.0.21").ask("www.up.test").addresses == ["127.0.0.50"]
-            wait_for(served_all_the_same, "an answer for another agent while one has all its share")
+            wait_for(served_all_the_same, "an answer for another agent while one has all its share", 40)
         e = lab.event(lambda e: e.get("code") == "rate_limited", types=("dns",))
         assert "dns_waiting" in e["message"], e
 

@@ -315,6 +315,10 @@ static void test_keys(void **state)
 static const char *const own_zones[] = { "my-company.com", "tools-for-work.org", "startup.dev",
                                          "example.co.uk",  "gitforge.net",       "packages.io" };
 enum { OWN_ZONES = sizeof own_zones / sizeof *own_zones };
+static const char *const searched[] = { "my-company.com.team-a.svc.cluster.local",
+                                        "tools-for-work.org.svc.cluster.local", "startup.dev.cluster.local",
+                                        "packages.io.eu-west-1.compute.internal" };
+enum { SEARCHED = sizeof searched / sizeof *searched };
 
 static void add_number(struct text *t, unsigned below)
 {
@@ -472,9 +476,44 @@ static void test_names_of_work(void **state)
     unsigned wrong = 0;
     for (size_t kind = 0; kind < 10; kind++)
         wrong += flagged("names of services, kind", service, kind, own_zones, OWN_ZONES, false) > 5;
+    for (size_t kind = 0; kind < 10; kind++) /* as a cluster's search list makes them of those */
+        wrong += flagged("names with a search list behind them, kind", service, kind, searched, SEARCHED, false) > 0;
     for (size_t kind = 0; kind < 8; kind++)
         wrong += flagged("names that a cloud gives, kind", by_a_cloud, kind, NULL, 0, false) > 5;
     assert_int_equal(wrong, 0);
+}
+
+/* How many new ones of a zone pass in a day under a wildcard rule: what ordinary work may be without
+ * exfiltration.exempt. */
+static void test_new_names_a_day(void **state)
+{
+    (void)state;
+    for (size_t kind = 0; kind < 10; kind++) {
+        struct detector_options o;
+        detector_options_default(&o);
+        struct detector *d = detector_new(&o, NULL, 0, NULL);
+        unsigned passed = 0, refused = 0;
+        chance = kind;
+        while (!refused) {
+            struct text t = { .n = 0 };
+            struct detector_finding f;
+            service(&t, kind);
+            if (kind == 0 || kind == 4) { /* few, but for a number */
+                add_char(&t, '-');
+                add_number(&t, 1000);
+            }
+            add(&t, ".my-company.com");
+            struct detector_ask ask = {
+                .agent = STR("a"), .name = str_c(t.p), .qtype = 1, .approval = DETECTOR_WILDCARD
+            };
+            detector_judge(d, &ask, 0, &f);
+            passed += f.allow && f.cost > 0;
+            refused += !f.allow;
+        }
+        print_message("names of services, kind %zu: %u new ones a day\n", kind, passed);
+        assert_in_range(passed, 4, 128);
+        detector_free(&d);
+    }
 }
 
 /* Under a wildcard rule a name passes either way; who reads findings is told of data, and of what instances are called
@@ -522,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_coded_texts),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_names_of_work),
+        cmocka_unit_test(test_new_names_a_day),
         cmocka_unit_test(test_instances_under_a_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
