@@ -6,6 +6,7 @@
 #define DNS_ASKER_H
 
 #include "dns/answer_set.h"
+#include "dns/name_shown.h"
 #include "dns/snapshot.h"
 
 enum { ASKER_CLIENT = 65 };
@@ -19,6 +20,7 @@ struct asker {
     bool operators; /* the parent proxy's name: an operator wrote it, the agent did not ask for it */
     char client[ASKER_CLIENT], conn_id[33], request_id[33];
     char dns_id[ANSWER_ID]; /* the look-up that is made for it is recorded under this; "": a new one */
+    char shown[NAME_SHOWN]; /* its name as the log shows it; "": as it is */
 };
 
 /* References the snapshot. NULL when out of memory. */

@@ -95,9 +95,14 @@ static bool is_denied(const struct detector_finding *f)
     return f->ask.approval == DETECTOR_UNAPPROVED && !f->ask.observe;
 }
 
-static bool by_placeholder(const struct canary *canary, enum detector_act act, struct detector_finding *f)
+static bool has_piece(struct detector_finding *f)
 {
-    if (!canary || !canary_find(canary, str_sub(f->ask.name, 0, f->ask.name.n - f->ask.fixed), &f->canary))
+    return f->canaries && canary_find(f->canaries, str_sub(f->ask.name, 0, f->ask.name.n - f->ask.fixed), &f->canary);
+}
+
+static bool by_placeholder(enum detector_act act, struct detector_finding *f)
+{
+    if (!has_piece(f))
         return false;
     f->class = f->ask.event == DETECTOR_DIAL ? "placeholder_elsewhere" : "dns_placeholder";
     settle_by(f, act, DETECTOR_CRITICAL, DETECTOR_PLACEHOLDER);
@@ -116,7 +121,7 @@ static bool by_wire(struct detector_finding *f)
 }
 
 /* A tenant's own label is whatever a cloud gave it; of other names the registrable label counts too. */
-static struct str scored_labels(const struct detector_finding *f)
+struct str detector_scored(const struct detector_finding *f)
 {
     struct str before = zone_before(f->ask.name, f->zone.zone);
     if (f->zone.above.n > 0)
@@ -133,9 +138,14 @@ static bool is_short(const struct name_score *s)
     return s->bits < DETECTOR_SCORE_SURE && s->part.n < (plain ? 14u : 20u);
 }
 
+bool detector_encoded(const struct detector_finding *f)
+{
+    return f->score.bits >= DETECTOR_SCORE_FLAG && !(f->ask.approval == DETECTOR_WILDCARD && is_short(&f->score));
+}
+
 static bool by_score(enum detector_act act, struct detector_finding *f)
 {
-    name_score(scored_labels(f), &f->score);
+    name_score(detector_scored(f), &f->score);
     if (f->score.bits < DETECTOR_SCORE_FLAG)
         return false;
     if (is_denied(f))
@@ -185,9 +195,9 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
         settle(f, true, d->options.tunnel == DETECTOR_LOG ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_HALF);
 }
 
-static void begin(struct detector_finding *f, const struct detector_ask *ask)
+static void begin(struct detector_finding *f, const struct canary *canary, const struct detector_ask *ask)
 {
-    *f = (struct detector_finding) { .ask = *ask, .class = "dns_tunnel" };
+    *f = (struct detector_finding) { .ask = *ask, .class = "dns_tunnel", .canaries = canary };
     if (ask->event == DETECTOR_DIAL)
         f->class = "host_label";
     zone_of(ask->name, &f->zone);
@@ -196,16 +206,29 @@ static void begin(struct detector_finding *f, const struct detector_ask *ask)
 void detector_look(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret)
 {
     MUST(ask->approval == DETECTOR_UNAPPROVED && !ask->observe);
-    begin(ret, ask);
-    if (!by_placeholder(canary, DETECTOR_BLOCK, ret) && !by_wire(ret) && !by_score(DETECTOR_BLOCK, ret))
+    begin(ret, canary, ask);
+    if (!by_placeholder(DETECTOR_BLOCK, ret) && !by_wire(ret) && !by_score(DETECTOR_BLOCK, ret))
         settle(ret, false, DETECTOR_QUIET, DETECTOR_DENIED);
+}
+
+void detector_scan(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret)
+{
+    begin(ret, canary, ask);
+    (void)has_piece(ret);
+    if (ask->approval != DETECTOR_EXACT && name_cost_known(ask->name))
+        name_score(detector_scored(ret), &ret->score);
+}
+
+const struct canary *detector_canary(const struct detector *d)
+{
+    return d->canary;
 }
 
 void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret)
 {
     struct detector_finding *f = ret;
-    begin(f, ask);
-    if (by_placeholder(d->canary, d->options.placeholder, f) || by_wire(f))
+    begin(f, d->canary, ask);
+    if (by_placeholder(d->options.placeholder, f) || by_wire(f))
         return;
     if (ask->approval == DETECTOR_EXACT) {
         f->allow = true;

@@ -84,6 +84,7 @@ struct detector_finding {
     enum detector_rule rule;
     const char *class; /* dns_tunnel, host_label, dns_placeholder, placeholder_elsewhere */
     struct detector_ask ask;
+    const struct canary *canaries; /* what was looked for; NULL: there are no placeholders */
     struct zone zone;
     struct name_score score;
     bool charged;
@@ -91,7 +92,7 @@ struct detector_finding {
     bool save_first; /* the budget's state must be saved before it leaves (budget_must_save) */
     enum budget_verdict verdict;
     struct budget_account account; /* where a budget was asked */
-    struct canary_hit canary;      /* of DETECTOR_PLACEHOLDER: whose it was */
+    struct canary_hit canary;      /* where there is a piece of a placeholder: whose it was; else all empty */
 };
 /* ret borrows from ask and from the detector: good until either goes or detector_set. */
 void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret);
@@ -100,10 +101,23 @@ void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t
  * approved, not observe. canary: NULL: there are no placeholders. */
 void detector_look(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret);
 
+/* What is to be seen in a name whatever becomes of it: only zone, score and canary are set. Nothing is charged. */
+void detector_scan(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret);
+const struct canary *detector_canary(const struct detector *d);
+/* The labels of a name that are scored; within ask.name. */
+struct str detector_scored(const struct detector_finding *f);
+/* Does it look encoded, and longer than what services call their instances under a wildcard rule? */
+bool detector_encoded(const struct detector_finding *f);
+
 /* One line of printable ASCII that says what was found, numbers included; NUL-terminated. Of a name it has the first
  * characters and the length, of what a label decodes to seven characters at most. Returns out. */
 enum { DETECTOR_LINE = 512 };
 const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE]);
+/* For the event: one JSON object of the numbers behind the finding; and what of the name made it, redacted. Both printable
+ * ASCII. Return out. */
+enum { DETECTOR_FEATURES = 640 };
+const char *detector_features(const struct detector_finding *f, char out[DETECTOR_FEATURES]);
+const char *detector_evidence(const struct detector_finding *f, char out[DETECTOR_LINE]);
 /* The class of that name as static text; NULL: there is none. */
 const char *detector_class(struct str name);
 /* "llr", "budget", ... of the finding's rule. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A finding as one line. Every part that came from outside is escaped and cut. */
-#include "dns/detector.h"
+#include "dns/name_shown.h"
+
+#include "base/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -55,12 +57,12 @@ static const char *verdict_text(enum budget_verdict v)
     return texts[v];
 }
 
-/* What hex or base32 (RFC 4648) decodes to, its first bytes; false: not printable. */
+/* What hex or base32 (RFC 4648) decodes to, its first bytes, a third of them at most; false: not printable, or too few. */
 static bool preview(const struct name_score *s, char out[PREVIEW + 1])
 {
     unsigned per = s->class == CLASS_HEX ? 4 : s->class == CLASS_BASE32 ? 5 : 0, acc = 0, bits = 0;
-    size_t n = 0;
-    for (size_t i = 0; per && i < s->part.n && n < PREVIEW; i++) {
+    size_t n = 0, third = s->part.n * per / 8 / 3, most = third < PREVIEW ? third : PREVIEW;
+    for (size_t i = 0; per && i < s->part.n && n < most; i++) {
         char c = s->part.p[i];
         int v = per == 4 ? ascii_hex(c) : ascii_alpha(c) ? c - 'a' : c >= '2' && c <= '7' ? c - '2' + 26 : -1;
         if (v < 0)
@@ -94,10 +96,11 @@ const char *detector_explain(const struct detector_finding *f, char out[DETECTOR
         [1] = "A", [5] = "CNAME", [12] = "PTR", [15] = "MX", [16] = "TXT", [28] = "AAAA"
     };
     struct line l = { .out = out };
-    char zone[80], name[40], owner[80], credential[80], text[PREVIEW + 1];
+    char zone[80], name[40], owner[80], credential[80], text[PREVIEW + 1], shown[NAME_SHOWN];
     uint16_t type = f->ask.qtype;
     out[0] = '\0';
-    put(&l, "%s zone=%s name=%s", f->class, str_escape(f->zone.zone, zone, sizeof zone),
+    bool hidden = name_shown(f, shown) && !str_ends(str_c(shown), f->zone.zone);
+    put(&l, "%s zone=%s name=%s", f->class, str_escape(hidden ? str_c(shown) : f->zone.zone, zone, sizeof zone),
         str_escape(str_sub(f->ask.name, 0, SHOWN), name, sizeof name));
     if (f->ask.name.n > SHOWN)
         put(&l, "...(%zu)", f->ask.name.n);
@@ -121,5 +124,42 @@ const char *detector_explain(const struct detector_finding *f, char out[DETECTOR
     if (f->score.bits >= DETECTOR_SCORE_FLAG && preview(&f->score, text))
         put(&l, " preview=\"%s...\"", text);
     put(&l, " sent=%d", f->allow && f->ask.event != DETECTOR_SYNTHETIC);
+    return out;
+}
+
+const char *detector_features(const struct detector_finding *f, char out[DETECTOR_FEATURES])
+{
+    struct buf b;
+    buf_init(&b, DETECTOR_FEATURES - 1);
+    buf_putf(&b, "{\"rule\":\"%s\",\"characters\":%zu,\"score\":%u,\"alphabet\":\"%s\",\"cost\":%llu,\"spent\":%llu,\"of\":%llu,\"distinct\":%u,\"blocked\":%s",
+             detector_rule_text(f->rule), f->ask.name.n, f->score.bits, name_class_text(f->score.class),
+             (unsigned long long)(f->account.cost / COST_BIT), (unsigned long long)(f->account.before / COST_BIT),
+             (unsigned long long)(f->account.limit / COST_BIT), f->account.names, f->allow ? "false" : "true");
+    if (f->canary.credential.n > 0) {
+        buf_putf(&b, ",\"form\":\"%s\",\"placeholder_of\":", canary_form_text(f->canary.form));
+        json_put_str(&b, f->canary.agent);
+    }
+    buf_putc(&b, '}');
+    struct str text = b.failed ? STR("{}") : buf_str(&b);
+    memcpy(out, text.p, text.n);
+    out[text.n] = '\0';
+    buf_done(&b);
+    return out;
+}
+
+const char *detector_evidence(const struct detector_finding *f, char out[DETECTOR_LINE])
+{
+    char shown[NAME_SHOWN], escaped[NAME_SHOWN], mask[NAME_MASK], text[PREVIEW + 1];
+    struct line l = { .out = out };
+    out[0] = '\0';
+    if (f->canary.credential.n > 0) {
+        put(&l, "[CRED:%s] as %s", str_escape(f->canary.credential, escaped, sizeof escaped), canary_form_text(f->canary.form));
+    } else if (f->score.bits >= DETECTOR_SCORE_FLAG) {
+        put(&l, "%s as %s", name_mask(f->score.part, mask), name_class_text(f->score.class));
+        if (preview(&f->score, text))
+            put(&l, ", begins with \"%s\"", text);
+    } else {
+        put(&l, "%s", str_escape(name_shown(f, shown) ? str_c(shown) : f->ask.name, escaped, sizeof escaped));
+    }
     return out;
 }

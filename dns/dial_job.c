@@ -25,6 +25,7 @@ struct dial_job {
     struct host host;
     uint16_t port;
     struct ip target_ip; /* via_parent: the vetted address of the target; family 0: the parent resolves it */
+    bool judged; /* by the name guard: target->shown is set */
     bool via_parent, own_look_up; /* own_look_up: this job waited, so the events of the look-up say what came of it */
     struct purse_wait saved;
     struct lookup_wait wait;
@@ -84,6 +85,12 @@ static void end_denied(struct dial_job *j, struct str agent, enum end end, const
         .dns_id = str_c(j->outcome.dns_id),
         .message = str_c(why),
     };
+    char shown[NAME_SHOWN];
+    if (j->judged || host_is_ip(&j->host))
+        shown[0] = '\0';
+    else
+        name_guard_show(j->env->guard, host_str(&j->host), shown);
+    r.shown = str_c(j->judged ? j->target->shown : shown);
     if (j->target) {
         r.client = str_c(j->target->client);
         r.conn_id = str_c(j->target->conn_id);
@@ -289,6 +296,8 @@ static enum end guarded(struct dial_job *j, bool *ret_waits, const char **ret_wh
     lookup_id(j->env->lookups, ask.name, LOOKUP_V4 | LOOKUP_V6, a->dns_id);
     struct name_guard_ruling ruling = name_guard_judge(j->env->guard, &ask);
     j->outcome.finding = ruling.finding;
+    j->judged = true;
+    memcpy(a->shown, ruling.shown, sizeof a->shown);
     if (ruling.end == END_EXFILTRATION) /* the refusal is the event that speaks of it */
         memcpy(j->outcome.dns_id, a->dns_id, ANSWER_ID);
     *ret_why = ruling.why;

@@ -68,7 +68,7 @@ static void build(struct event *e, const struct dns_record *r)
     put(e, FIELD_VERDICT, r->verdict);
     put(e, FIELD_CODE, r->code);
     put(e, FIELD_DNS_ID, r->dns_id);
-    put(e, FIELD_QNAME, r->qname);
+    put(e, FIELD_QNAME, r->shown.n > 0 ? r->shown : r->qname);
     put(e, FIELD_QTYPE, r->qtype);
     put(e, FIELD_RCODE, r->rcode);
     for (size_t i = 0; i < r->n && i < ANSWERS; i++) {

@@ -16,6 +16,7 @@ enum { DNS_LOG_DOMAINS = 10 };
 struct dns_record {
     struct str agent, client, conn_id, request_id, rule;
     struct str qname, qtype, rcode;
+    struct str shown;   /* qname as the log shows it (name_shown.h); empty: as it is */
     struct str verdict; /* allow, deny, observe or ask */
     struct str code;    /* of a deny */
     struct str dns_id;

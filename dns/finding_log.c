@@ -2,8 +2,8 @@
 #include "dns/finding_log.h"
 
 #include "audit/event_counter.h"
+#include "dns/name_shown.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { PLACES = 64 };
@@ -50,25 +50,22 @@ static void put(struct event *e, enum event_field id, struct str s)
         event_put_str(e, id, s);
 }
 
-static void build(struct event *e, const struct detector_finding *f, const struct finding_about *about)
+void finding_log_build(struct event *e, const struct detector_finding *f, const struct finding_about *about)
 {
-    char line[DETECTOR_LINE], features[256];
+    char line[DETECTOR_LINE], evidence[DETECTOR_LINE], features[DETECTOR_FEATURES], shown[NAME_SHOWN];
     event_init(e, EVENT_FINDING);
     event_put_str(e, FIELD_AGENT, f->ask.agent);
     put(e, FIELD_CLIENT, about->client);
     put(e, FIELD_CONN_ID, about->conn_id);
     put(e, FIELD_REQUEST_ID, about->request_id);
     put(e, FIELD_DNS_ID, about->dns_id);
-    event_put_str(e, FIELD_HOST, f->zone.zone);
+    event_put_str(e, FIELD_HOST, name_shown(f, shown) ? str_c(shown) : f->ask.name);
+    put(e, FIELD_CREDENTIAL, f->canary.credential);
     event_put_str(e, FIELD_CLASS, str_c(f->class));
     event_put_str(e, FIELD_SEVERITY, str_c(detector_severity_text(f->severity)));
     event_put_u64(e, FIELD_SCORE, detector_score(f));
-    int n = snprintf(features, sizeof features, "{\"rule\":\"%s\",\"score\":%u,\"cost\":%llu,\"spent\":%llu,\"of\":%llu,\"distinct\":%u,\"blocked\":%s}",
-                     detector_rule_text(f->rule), f->score.bits, (unsigned long long)(f->account.cost / COST_BIT),
-                     (unsigned long long)(f->account.before / COST_BIT), (unsigned long long)(f->account.limit / COST_BIT),
-                     f->account.names, f->allow ? "false" : "true");
-    if (n > 0 && (size_t)n < sizeof features)
-        event_put_str(e, FIELD_FEATURES, str_of(features, (size_t)n));
+    event_put_str(e, FIELD_FEATURES, str_c(detector_features(f, features)));
+    event_put_str(e, FIELD_EVIDENCE, str_c(detector_evidence(f, evidence)));
     event_put_str(e, FIELD_SENTENCE, str_c(detector_explain(f, line)));
     struct str subjects[] = { about->request_id, about->dns_id };
     for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
@@ -87,11 +84,11 @@ int finding_log_write(struct finding_log *f, const struct detector_finding *foun
     if (!event_place_take(at, f->per_second)) {
         struct event *sample = event_place_count(at);
         if (sample)
-            build(sample, found, about);
+            finding_log_build(sample, found, about);
         return 0;
     }
     struct event e EVENT_LOCAL;
-    build(&e, found, about);
+    finding_log_build(&e, found, about);
     if (sink_write(f->sink, &e, false) == 0)
         return 0;
     struct event *sample = event_place_count(at);

@@ -14,6 +14,9 @@ struct finding_about {
     struct str client, conn_id, request_id, dns_id;
 };
 
+/* Its event, for whoever writes it himself. */
+void finding_log_build(struct event *e, const struct detector_finding *f, const struct finding_about *about);
+
 struct finding_log;
 /* sink is borrowed; NULL: nothing is ever taken. */
 struct finding_log *finding_log_new(struct loop *l, struct sink *sink, struct err *err);

@@ -183,7 +183,7 @@ static int record(const struct side *side, const struct answer_set *s, const str
     else if (s->why)
         snprintf(message, sizeof message, "%s", s->why);
     else if (a && a->aliases > 0)
-        snprintf(message, sizeof message, "an alias of %s", a->chain);
+        snprintf(message, sizeof message, "an alias of %s", side->asker->shown[0] ? "a name that is not shown either" : a->chain);
     struct dns_record r = {
         .agent = side->asker->agent->name,
         .client = str_c(side->asker->client),
@@ -191,6 +191,7 @@ static int record(const struct side *side, const struct answer_set *s, const str
         .request_id = str_c(side->asker->request_id),
         .rule = side->asker->rule ? side->asker->rule->name : STR_NONE,
         .qname = str_of(k->name, k->n),
+        .shown = str_c(side->asker->shown),
         .qtype = side->family == FAMILY_V4 ? STR("A") : STR("AAAA"),
         .rcode = a ? str_c(wire_rcode_name(s->rcode)) : STR_NONE,
         .verdict = end != END_OK       ? STR("deny")

@@ -66,11 +66,16 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
     const char *finding = f.severity == DETECTOR_QUIET ? NULL : f.class;
     bool told = !finding || record(g, ask, &f) == 0;
     struct name_guard_ruling ruling = { .end = held, .why = held_why, .finding = finding };
+    name_shown(&f, ruling.shown);
     if (f.verdict == BUDGET_HELD)
         return ruling;
     ruling.end = rule_on(&f, told, &ruling.why);
     /* Also of one that was charged and does not leave now: asked again it is known. */
     ruling.waits = f.charged && purse_charged(g->purse, owner, str_hash_keyed(owner, 1, ask->name), f.cost);
+    if (f.rule == DETECTOR_WIRE || f.rule == DETECTOR_SPECIAL) { /* settled before anybody asked for more */
+        detector_scan(detector_canary(g->detector), &d, &f);
+        name_shown(&f, ruling.shown);
+    }
     return ruling;
 }
 
@@ -82,6 +87,14 @@ void name_guard_wait(struct name_guard *g, struct purse_wait *w)
 bool name_guard_saves(const struct name_guard *g)
 {
     return purse_saves(g->purse);
+}
+
+void name_guard_show(const struct name_guard *g, struct str name, char out[NAME_SHOWN])
+{
+    struct detector_finding f;
+    struct detector_ask ask = { .name = name };
+    detector_scan(detector_canary(g->detector), &ask, &f);
+    name_shown(&f, out);
 }
 
 /* --- life --- */

@@ -9,7 +9,7 @@
 #include "audit/sink.h"
 #include "base/loop.h"
 #include "dns/answer_set.h"
-#include "dns/detector.h"
+#include "dns/name_shown.h"
 #include "dns/purse.h"
 #include "dns/snapshot.h"
 
@@ -40,6 +40,7 @@ struct name_guard_ruling {
     bool waits;          /* with END_OK: it may leave when name_guard_wait says so */
     const char *why;     /* static words; NULL with END_OK */
     const char *finding; /* class of what was found in it, static; NULL: nothing */
+    char shown[NAME_SHOWN]; /* the name as the log shows it; "": as it is */
 };
 /* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or
  * END_RATE_LIMITED (too many new names of its agent wait). */
@@ -48,5 +49,7 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
 void name_guard_wait(struct name_guard *g, struct purse_wait *w);
 /* As purse_saves. */
 bool name_guard_saves(const struct name_guard *g);
+/* How the log shows a name that was not judged. */
+void name_guard_show(const struct name_guard *g, struct str name, char out[NAME_SHOWN]);
 
 #endif

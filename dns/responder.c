@@ -33,6 +33,7 @@ struct asked {
     enum end code; /* other than the ruling's: END_OK none */
     const char *why;
     char dns_id[ANSWER_ID]; /* of the look-up; "" none */
+    char shown[NAME_SHOWN]; /* the name as the log shows it; "": as it is */
 };
 
 /* A question that waits: first, where it must, until what it costs is saved, then for upstream. */
@@ -98,6 +99,7 @@ static int record(const struct responder *r, const struct asked *a, bool answere
         .client = str_c(ip_format(&a->from->client, client)),
         .rule = a->ruling.rule ? a->ruling.rule->name : STR_NONE,
         .qname = query_name(a->q),
+        .shown = str_c(a->shown),
         .qtype = a->q->question.n ? str_c(dns_type_format(a->q->type, type)) : STR_NONE,
         .rcode = answered ? str_c(wire_rcode_name(a->rcode)) : STR_NONE,
         .verdict = verdict_word(a),
@@ -252,6 +254,7 @@ static void begin_late(const struct forward *f, struct asked *a)
     };
     a->ruling = f->ruling;
     memcpy(a->dns_id, f->asker->dns_id, sizeof a->dns_id);
+    memcpy(a->shown, f->asker->shown, sizeof a->shown);
 }
 
 static void forward_end(struct forward *f, const struct answer_set *s)
@@ -450,6 +453,7 @@ static bool put_forward(struct responder *r, struct asked *a, bool waits)
     bool exceptions = a->ruling.rule && a->ruling.rule->action != RULE_DENY;
     asker->rule = exceptions ? a->ruling.rule : NULL;
     memcpy(asker->dns_id, a->dns_id, sizeof asker->dns_id);
+    memcpy(asker->shown, a->shown, sizeof asker->shown);
     asker->observe = r->snapshot->config->observe && a->ruling.verdict == VERDICT_OBSERVE;
     bool later = false;
     a->started_us = clock_mono_us();
@@ -499,10 +503,12 @@ static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
     uint64_t owner = str_hash(a->agent->name);
     if (ask.event == DETECTOR_QUESTION) { /* what cannot leave is not charged */
         if (!dns_log_ready(r->log)) {
+            name_guard_show(r->guard, ask.name, a->shown);
             refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
             return false;
         }
         if (!fair_take(&r->waiting, owner, 1, r->snapshot->config->limits.dns_waiting)) {
+            name_guard_show(r->guard, ask.name, a->shown);
             refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "too many questions wait (limits.dns_waiting)");
             return false;
         }
@@ -512,6 +518,7 @@ static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
         lookup_id(r->lookups, host_str(&n->host), 1u << wanted(a->q), a->dns_id);
     struct name_guard_ruling ruling = name_guard_judge(r->guard, &ask);
     *ret_waits = ruling.waits;
+    memcpy(a->shown, ruling.shown, sizeof a->shown);
     if (ruling.end == END_OK || !reached)
         return true;
     refuse(a, ruling.end == END_EXFILTRATION ? WIRE_REFUSED : WIRE_SERVFAIL, ruling.end, ruling.why);
@@ -567,7 +574,7 @@ static size_t on_message(void *ctx, const struct dns_peer *from, struct str mess
     a->soa = false;
     a->code = END_OK;
     a->why = NULL;
-    a->dns_id[0] = '\0';
+    a->dns_id[0] = a->shown[0] = '\0';
     a->agent = identify(r, from);
     uint64_t owner = a->agent ? str_hash(a->agent->name) : 0;
     if (!fair_rate_take(&r->rate, owner, r->snapshot->config->limits.dns_rate, loop_now_ms(r->loop))) {
@@ -578,6 +585,8 @@ static size_t on_message(void *ctx, const struct dns_peer *from, struct str mess
         (void)record(r, a, false);
         return 0;
     }
+    if (!a->agent || read == QUERY_REFUSE)
+        name_guard_show(r->guard, query_name(a->q), a->shown);
     if (!a->agent)
         refuse(a, WIRE_REFUSED, END_UNKNOWN_AGENT, "no agent's source or listener claim fits");
     else if (read == QUERY_REFUSE)

@@ -4,7 +4,10 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "dns/detector.h"
+#include "dns/finding_log.h"
+#include "dns/name_approval.h"
+#include "dns/name_shown.h"
+#include "policy/host_pattern.h"
 #include "proxy/agent_table.h"
 #include "proxy/exchange_ws.h"
 
@@ -102,9 +105,89 @@ static void put_clean(struct lease_set *known, const struct view *v, struct even
     buf_done(&plain);
 }
 
+/* Of all that rules and resolver.hosts say of a host, what approves it most: whose message it is does not hang on which of them decided. */
+static void approve(const struct config *c, const struct host *host, struct detector_ask *ask)
+{
+    for (size_t i = 0; i < c->nrules && ask->approval != DETECTOR_EXACT; i++) {
+        size_t written;
+        bool matches = false;
+        for (size_t k = 0; k < c->rules[i].nhosts && !matches; k++)
+            matches = host_pattern_matches(&c->rules[i].hosts[k], host);
+        if (!matches)
+            continue;
+        enum detector_approval approval = name_approval_of(c, &c->rules[i], host, false, &written);
+        ask->approval = approval > ask->approval ? approval : ask->approval;
+        ask->fixed = written > ask->fixed ? written : ask->fixed;
+    }
+    for (size_t i = 0; i < c->nhosts && ask->approval != DETECTOR_EXACT; i++)
+        if (host_eq(&c->hosts[i].host, host)) {
+            ask->approval = DETECTOR_EXACT;
+            ask->fixed = host->n;
+        }
+}
+
+/* A name as the log shows it (dns/name_shown.h). rule: that decided; NULL: none. The text of host itself where that is as it is. */
+static struct str shown_name(const struct view *v, const struct rule *rule, const struct host *host, char out[NAME_SHOWN])
+{
+    struct detector_finding f;
+    struct detector_ask ask = { .name = host_str(host), .event = DETECTOR_DIAL };
+    if (host_is_ip(host))
+        return ask.name;
+    if (rule)
+        ask.approval = name_approval_of(v->config, rule, host, false, &ask.fixed);
+    if (ask.fixed == host->n)
+        return ask.name;
+    detector_scan(v->canary, &ask, &f);
+    if (!name_shown(&f, out))
+        return ask.name;
+    approve(v->config, host, &ask); /* only where it matters: there may be many rules */
+    detector_scan(v->canary, &ask, &f);
+    return name_shown(&f, out) ? str_c(out) : ask.name;
+}
+
+static struct str shown_host(const struct exchange *x, char out[NAME_SHOWN])
+{
+    return shown_name(x->view, x->verdict.rule, &x->host, out);
+}
+
 static void put_word(struct exchange *x, struct event *e, enum event_field id, struct str text)
 {
     put_clean(x->known, x->view, e, id, text);
+}
+
+static void put_host(struct exchange *x, struct event *e)
+{
+    char shown[NAME_SHOWN];
+    put_word(x, e, FIELD_HOST, shown_host(x, shown));
+}
+
+/* Words of ours that may name the host. */
+static void put_words(struct exchange *x, struct event *e, enum event_field id, struct str text)
+{
+    char shown[NAME_SHOWN];
+    struct str name = host_str(&x->host), as = x->bad_target ? name : shown_host(x, shown);
+    struct buf out;
+    if (as.p == name.p) {
+        put_word(x, e, id, text);
+        return;
+    }
+    buf_init(&out, 64 * 1024);
+    for (ptrdiff_t at; (at = str_find(text, name)) >= 0; text = str_from(text, (size_t)at + name.n)) {
+        buf_put(&out, str_sub(text, 0, (size_t)at));
+        buf_put(&out, as);
+    }
+    buf_put(&out, text);
+    put_word(x, e, id, buf_str(&out));
+    buf_done(&out);
+}
+
+/* A server name may be any text; one that can be a host's is shown as a host's. */
+static void put_server_name(struct lease_set *known, const struct view *v, const struct rule *rule, struct event *e, struct str sni)
+{
+    char shown[NAME_SHOWN];
+    struct host h;
+    struct str as = host_parse(sni, &h, NULL) == 0 ? shown_name(v, rule, &h, shown) : sni;
+    put_clean(known, v, e, FIELD_SNI, as.p == h.name ? sni : as);
 }
 
 /* What is not known has no field: an empty text would be a value of its own to whoever reads the log. */
@@ -133,11 +216,11 @@ static void put_shared(struct exchange *x, struct event *e)
         put_word(x, e, FIELD_METHOD, x->req.method);
     put_known(e, FIELD_SCHEME, str_c(x->tunnel ? (x->tunnel == TUNNEL_ANY ? "tcp" : "tls") : scheme_name(x->scheme)));
     if (!x->bad_target) {
-        put_word(x, e, FIELD_HOST, host_str(&x->host));
+        put_host(x, e);
         event_put_u64(e, FIELD_PORT, x->port);
     }
     if (x->sni[0])
-        put_word(x, e, FIELD_SNI, str_c(x->sni));
+        put_server_name(x->known, x->view, x->verdict.rule, e, str_c(x->sni));
     if (x->req.target.p)
         put_path(x, e);
     put_or_null(e, FIELD_RULE, x->verdict.rule ? x->verdict.rule->name : STR_NONE);
@@ -226,7 +309,7 @@ int record_used(struct exchange *x, const struct credential *c, const struct lea
     put_or_null(&ev, FIELD_AGENT, str_c(x->agent_name));
     event_put_str(&ev, FIELD_CONN_ID, str_c(x->conn_id));
     event_put_str(&ev, FIELD_REQUEST_ID, str_c(x->request_id));
-    put_word(x, &ev, FIELD_HOST, host_str(&x->host));
+    put_host(x, &ev);
     event_put_u64(&ev, FIELD_PORT, x->port);
     event_put_str(&ev, FIELD_CREDENTIAL, c->name);
     event_put_str(&ev, FIELD_LEASE_ID, str_c(lease->id));
@@ -255,7 +338,8 @@ static void count_refusal(const struct exchange *x, struct agent_state *a, const
     uint64_t hits = 0;
     struct buf clean;
     buf_init(&clean, 64 * 1024);
-    struct str host = x->bad_target ? STR("") : host_str(&x->host);
+    char shown[NAME_SHOWN];
+    struct str host = x->bad_target ? STR("") : shown_host(x, shown);
     if (scrub_text(x->known, host, &clean, &hits))
         host = buf_str(&clean);
     agent_event_count(&a->refusals, verdict, x->end, end_code(x->end), host, loop_now_ms(x->w->loop));
@@ -266,14 +350,24 @@ static void count_refusal(const struct exchange *x, struct agent_state *a, const
 static void look_at_name(struct exchange *x)
 {
     struct detector_finding f;
-    char line[DETECTOR_LINE];
     struct detector_ask ask = { .agent = str_c(x->agent_name), .name = host_str(&x->host), .event = DETECTOR_DIAL };
     if (x->bad_target || !x->host.n || host_is_ip(&x->host))
         return;
     detector_look(x->view->canary, &ask, &f);
     if (f.severity == DETECTOR_QUIET)
         return;
-    record_finding(x, f.class, detector_severity_text(f.severity), detector_score(&f), NULL, "host", str_c(detector_explain(&f, line)));
+    record_found(x, f.class);
+    struct finding_about about = { str_c(x->client_addr), str_c(x->conn_id), str_c(x->request_id), STR_NONE };
+    finding_log_build(&ev, &f, &about);
+    put_host(x, &ev); /* and what may stand in it of real values goes out, as everywhere here */
+    event_put_u64(&ev, FIELD_PORT, x->port);
+    if (x->req.method.n)
+        put_word(x, &ev, FIELD_METHOD, x->req.method);
+    char line[DETECTOR_LINE];
+    put_word(x, &ev, FIELD_SENTENCE, str_c(detector_explain(&f, line)));
+    put_word(x, &ev, FIELD_EVIDENCE, str_c(detector_evidence(&f, line)));
+    if (sink_write(x->w->sink, &ev, false))
+        log_error("the audit log has no room for a finding (%s) of request %s", f.class, x->request_id);
 }
 
 void record_close(struct exchange *x)
@@ -307,7 +401,7 @@ void record_close(struct exchange *x)
         event_put_str(&ev, FIELD_CODE, str_c(end_code(code)));
         event_put_str(&ev, FIELD_HINT, str_c(end_hint(code)));
         if (x->why[0])
-            put_word(x, &ev, FIELD_MESSAGE, str_c(x->why));
+            put_words(x, &ev, FIELD_MESSAGE, str_c(x->why));
     }
     event_put_u64(&ev, FIELD_STATUS, x->status);
     if (x->origin_addr[0])
@@ -359,11 +453,15 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
     if (x->req.method.n)
         put_word(x, &ev, FIELD_METHOD, x->req.method);
     if (!x->bad_target) {
-        put_word(x, &ev, FIELD_HOST, host_str(&x->host));
+        put_host(x, &ev);
         event_put_u64(&ev, FIELD_PORT, x->port);
     }
-    if (ph)
+    if (ph) {
+        char evidence[160];
+        snprintf(evidence, sizeof evidence, "[CRED:%.*s] in %s", STR_ARG(ph->credential->name), where);
         event_put_str(&ev, FIELD_CREDENTIAL, ph->credential->name);
+        event_put_str(&ev, FIELD_EVIDENCE, str_c(evidence));
+    }
     event_put_str(&ev, FIELD_CLASS, str_c(cls));
     event_put_str(&ev, FIELD_SEVERITY, str_c(severity));
     event_put_u64(&ev, FIELD_SCORE, score);
@@ -379,7 +477,7 @@ void record_finding(struct exchange *x, const char *cls, const char *severity, u
     if (!f.failed)
         event_put_str(&ev, FIELD_FEATURES, buf_str(&f));
     buf_done(&f);
-    put_word(x, &ev, FIELD_SENTENCE, sentence);
+    put_words(x, &ev, FIELD_SENTENCE, sentence);
     event_add(&ev, FIELD_SUBJECTS, str_c(x->request_id));
     if (sink_write(x->w->sink, &ev, false))
         log_error("the audit log has no room for a finding (%s) of request %s", cls, x->request_id);
@@ -402,9 +500,9 @@ static void put_sni(struct worker *w, const struct record_conn *c, struct lease_
 {
     struct host h;
     if (all_known)
-        put_clean(known, w->view, &ev, FIELD_SNI, c->sni);
+        put_server_name(known, w->view, NULL, &ev, c->sni);
     else if (host_parse(c->sni, &h, NULL) == 0)
-        put_clean(known, w->view, &ev, FIELD_SNI, host_str(&h));
+        put_server_name(known, w->view, NULL, &ev, host_str(&h));
     else
         event_put_str(&ev, FIELD_SNI, STR("(not shown: it is no host name)"));
 }
@@ -412,8 +510,11 @@ static void put_sni(struct worker *w, const struct record_conn *c, struct lease_
 void record_conn(struct worker *w, const struct record_conn *c)
 {
     struct agent_state *a = agent_table_get(w->agents, c->agent);
+    char shown[NAME_SHOWN];
+    struct host h;
+    struct str host = c->host.n && host_parse(c->host, &h, NULL) == 0 ? shown_name(w->view, NULL, &h, shown) : c->host;
     if (a && !agent_event_fits(a, w->view->limits, loop_now_ms(w->loop))) {
-        agent_event_count(&a->conns, c->verdict, c->code, c->end, c->host, loop_now_ms(w->loop));
+        agent_event_count(&a->conns, c->verdict, c->code, c->end, host, loop_now_ms(w->loop));
         return;
     }
     struct lease_set *known = NULL;
@@ -423,7 +524,7 @@ void record_conn(struct worker *w, const struct record_conn *c)
     event_put_str(&ev, FIELD_CLIENT, c->client);
     event_put_str(&ev, FIELD_CONN_ID, c->conn_id);
     if (c->host.n) {
-        put_clean(known, w->view, &ev, FIELD_HOST, c->host);
+        put_clean(known, w->view, &ev, FIELD_HOST, host);
         event_put_u64(&ev, FIELD_PORT, c->port);
     }
     if (c->sni.n)
@@ -437,7 +538,7 @@ void record_conn(struct worker *w, const struct record_conn *c)
         event_put_str(&ev, FIELD_HINT, str_c(c->hint));
     event_put_str(&ev, FIELD_END, str_c(c->end));
     if (sink_write(w->sink, &ev, false) && a)
-        agent_event_count(&a->conns, c->verdict, c->code, c->end, c->host, loop_now_ms(w->loop));
+        agent_event_count(&a->conns, c->verdict, c->code, c->end, host, loop_now_ms(w->loop));
 }
 
 static bool on_counted(void *ctx, const struct agent_state *a, const struct agent_count *c)

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a finding about a name says, and what joins it with the other lines about the same name: by every way that a name can take. PRODUCT: Events."""
+import base64
+import json
+import random
 import socket
 import struct
 
 import h2_frames as H
+from dns_wire import Client
 from lab import Refused, main
 from test_name_guard import coded, guarded
 
@@ -54,6 +58,12 @@ def through_socks(lab, name):
 WAYS = {"connect": through_connect, "h2": through_h2, "plain": through_plain, "socks": through_socks}
 
 
+def whole(f):
+    """Every field that PRODUCT names."""
+    assert all(f.get(k) for k in ("class", "severity", "score", "evidence", "sentence", "subjects", "host", "agent")), f
+    assert {"rule", "score", "characters", "alphabet", "spent", "of", "blocked"} <= set(f["features"]), f
+
+
 def joined(lab, at, finding_class, refused):
     """The one finding since then, beside the dns event and the close that speak of the same; all three."""
     f = lab.event(lambda e: e["class"] == finding_class, ("finding",), at)
@@ -63,6 +73,7 @@ def joined(lab, at, finding_class, refused):
     assert f["conn_id"] == c["conn_id"] == d["conn_id"] and d["request_id"] == c["request_id"], (f, c, d)
     assert c["findings"] == [finding_class] and c["dns_id"] == f["dns_id"], (f, c)
     assert set(f["subjects"]) == {f["request_id"], f["dns_id"]}, f
+    whole(f)
     assert (d["verdict"] == "deny") == (c.get("code") == "exfiltration") == refused, (d, c)
     return f, c, d
 
@@ -92,6 +103,7 @@ def test_refused_by_policy():
             c = lab.event(lambda e: e.get("request_id") == f["request_id"], after=at)
             assert f["client"] == c["client"] == "127.0.0.1" and f["conn_id"] == c["conn_id"] and c["findings"] == ["host_label"], (way, f, c)
             assert "dns_id" not in f and c["code"] == "host_denied" and f["subjects"] == [f["request_id"]], (way, f, c)
+            whole(f)
         assert not lab.up.asked
 
 
@@ -110,10 +122,52 @@ def test_questions():
             assert f["client"] == d["client"] == "127.0.0.1" and f["agent"] == "coder" and f["subjects"] == [f["dns_id"]], (name, f, d)
             assert (d["verdict"], d["qtype"]) == (verdict, kind), (name, d)
             assert "conn_id" not in f and "request_id" not in f, f
+            whole(f)
+            assert ("credential" in f) == (cls == "dns_placeholder") and (f["features"].get("placeholder_of") == "coder") == (cls == "dns_placeholder"), f
         at = lab.mark()
         lab.dns.ask(rows[0][0])  # known by now: the same look-up
         d = lab.event(lambda e: e["qtype"] == "A" and e["verdict"] == "allow", ("dns",), at)
         assert d["dns_id"] == lab.event(lambda e: e["class"] == "dns_tunnel", ("finding",))["dns_id"], d
+
+
+# ---------------------------------------------------------------- what stands in the log
+
+
+def carried_whole(lab, needle):
+    """Lines of the log, and of the server's own output, in which that stands, in whatever case."""
+    lines = [line for e in lab.events() for line in [json.dumps(e)] if needle.lower() in line.lower()]
+    return lines + [line for line in lab.log_bytes().decode(errors="replace").splitlines() if needle.lower() in line.lower()]
+
+
+def test_nothing_is_carried_on_by_the_log():
+    """A placeholder and somebody's key, in every place of a name and by every way: no line has either of them whole, in any event, and yet each names the zone and
+    what it was. The control: other words in the same places are in the log as they are."""
+    rules = '  - {name: up, hosts: ["*.up.test", exact.up.test], dns_types: [A, AAAA, TXT], action: allow}\n  - {name: elsewhere, hosts: ["*.other.test"], ports: [PORT], action: allow}'
+    key = "sk-ant-api03-" + "".join(random.Random(3).choices("ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789", k=24))
+    for mode in ("", OBSERVE):
+        with guarded("dns_tunnel: {action: flag}", rules=rules, mode=mode) as lab:
+            placeholder = lab.placeholder
+            forms = {"placeholder": placeholder.lower().replace("_", "-"), "its piece": placeholder[12:24].lower(), "reversed": placeholder[4:][::-1].lower(),
+                     "its hex": placeholder[4:20].encode().hex(), "key as base32": base64.b32encode(key.encode()).decode().rstrip("=").lower(), "key as hex": key[7:].encode().hex()}
+            word = "ordinary-words-of-a-service"
+            for how, form in {**forms, "control": word}.items():
+                places = [f"{form}.up.test", f"www.{form}.org", f"{form}.evil-zone.org", f"{form}.other.test", f"a.{form}.b.evil-zone.org"]
+                for name in places:
+                    for kind in ("A", "TXT"):
+                        lab.dns.ask(name, kind)
+                    Client(lab.dns_port, source="127.0.0.99").ask(name)  # nobody's question
+                    for go in WAYS.values():
+                        go(lab, name)
+                lab.event(lambda e: e.get("host", "").endswith(".b.evil-zone.org" if how == "control" else "evil-zone.org"))
+            for how, form in forms.items():
+                assert not carried_whole(lab, form), (mode, how, carried_whole(lab, form)[:3])
+                assert not carried_whole(lab, form[: len(form) // 2 + 1]), (mode, how, carried_whole(lab, form[: len(form) // 2 + 1])[:3])
+            assert len(carried_whole(lab, word)) > 10, "the control"
+            shown = [e.get("qname") or e.get("host") or "" for e in lab.events()]
+            for suffix in ("up.test", "evil-zone.org", "other.test", "org"):
+                assert f"[CRED:github].{suffix}" in shown, (mode, suffix)
+                assert any("sha256:" in name and name.endswith("." + suffix) for name in shown), (mode, suffix)
+            assert any(e["host"] == f"{word}.other.test" and e["end"] for e in lab.events("close")), "the control"
 
 
 if __name__ == "__main__":
