@@ -5,6 +5,7 @@
 #include "dns/budget_impl.h"
 
 #include "base/clock.h"
+#include "base/fair.h"
 
 #include <stdlib.h>
 
@@ -164,21 +165,104 @@ static void push_out(struct budget *b, struct budget_zone *z, uint64_t now)
         *p = (struct spent) { .at_ms = now, .units = units };
 }
 
-/* A place for a zone that has none: a free one, or the least spent of those probed, but not that of `keep`. */
-static struct budget_zone *zone_take(struct budget *b, uint64_t key, const struct budget_zone *keep, uint64_t now)
+static void zone_drop(struct budget *b, struct budget_zone *z)
 {
-    struct budget_zone *least = NULL;
+    b->agents[z->agent].places--;
+    b->places--;
+    z->key = 0;
+}
+
+/* Of an agent with more zones before that of one with fewer; of one agent, the less spent. */
+static bool goes_before(const struct budget *b, const struct budget_zone *z, const struct budget_zone *other)
+{
+    uint32_t places = b->agents[z->agent].places, others = b->agents[other->agent].places;
+    return places != others ? places > others : z->spent.units < other->spent.units;
+}
+
+/* A place for a zone that has none: a free one, or one of those probed, but not that of `keep`. */
+static struct budget_zone *zone_take(struct budget *b, const struct budget_agent *a, uint64_t key,
+                                     const struct budget_zone *keep, uint64_t now)
+{
+    bool over = !fair_may(a->places, b->places, BUDGET_ZONES);
+    struct budget_zone *room = NULL, *own = NULL, *first = NULL;
     for (size_t i = 0; i < BUDGET_PROBES; i++) {
         struct budget_zone *z = &b->zones[(key + i) % BUDGET_ZONES];
-        if (z->key == 0)
-            return z;
+        if (z->key == 0) {
+            room = room ? room : z;
+            continue;
+        }
         budget_refill(&z->spent, zone_a_day(b, z->times), now);
-        if (z != keep && (!least || z->spent.units < least->spent.units))
-            least = z;
+        if (z == keep)
+            continue;
+        if (!first || goes_before(b, z, first))
+            first = z;
+        if (&b->agents[z->agent] == a && (!own || z->spent.units < own->spent.units))
+            own = z;
     }
-    if (least->spent.units > 0)
-        push_out(b, least, now);
+    struct budget_zone *goes = over && own ? own : room ? NULL : first;
+    if (!goes)
+        return room;
+    if (goes->spent.units > 0)
+        push_out(b, goes, now);
+    zone_drop(b, goes);
+    return goes;
+}
+
+/* --- agents that come and go --- */
+
+/* Has nothing spent, nor any zone of it. busy: by agent, whose zones have. */
+static bool agent_is_idle(struct budget *b, struct budget_agent *a, const bool *busy, uint64_t now)
+{
+    budget_refill(&a->spent, (uint64_t)b->limits.agent_refill * COST_BIT, now);
+    budget_refill(&a->zones, (uint64_t)b->limits.zones * 24, now);
+    return !busy[a - b->agents] && a->spent.units == 0 && a->zones.units == 0 && pushed(b, a, now)->units == 0;
+}
+
+/* The idle agent with the fewest zones gives up its place, and they go; NULL: there is none. */
+static struct budget_agent *agent_leave(struct budget *b, uint64_t now)
+{
+    bool busy[BUDGET_AGENTS] = { false };
+    struct budget_agent *least = NULL;
+    for (size_t i = 0; i < BUDGET_ZONES; i++) {
+        struct budget_zone *z = &b->zones[i];
+        if (z->key == 0)
+            continue;
+        budget_refill(&z->spent, zone_a_day(b, z->times), now);
+        busy[z->agent] |= z->spent.units > 0;
+    }
+    for (size_t i = 0; i < BUDGET_AGENTS; i++) {
+        struct budget_agent *a = &b->agents[i];
+        if (agent_is_idle(b, a, busy, now) && (!least || a->places < least->places))
+            least = a;
+    }
+    for (size_t i = 0; least && i < BUDGET_ZONES; i++)
+        if (b->zones[i].key != 0 && &b->agents[b->zones[i].agent] == least)
+            zone_drop(b, &b->zones[i]);
     return least;
+}
+
+/* The agent's place. Where none is free and nobody leaves one, it shares one; what was spent there while it shared is
+ * its own, too, when it gets one. */
+static struct budget_agent *agent_enter(struct budget *b, uint64_t key, uint64_t now)
+{
+    struct budget_agent *a = agent_place(b, key);
+    if (a->key == key)
+        return a;
+    struct budget_agent begin = { .key = key, .spent = b->floor_agent, .pushed = b->floor };
+    if (a->key != 0) {
+        if (b->searched_ms && now - b->searched_ms < SEARCH_MS)
+            return a;
+        struct budget_agent *left = agent_leave(b, now);
+        b->searched_ms = left ? 0 : now ? now : 1;
+        if (!left)
+            return a;
+        begin = *a;
+        begin.key = key;
+        begin.known = begin.places = 0;
+        a = left;
+    }
+    *a = begin;
+    return a;
 }
 
 /* --- what it would cost --- */
@@ -236,7 +320,7 @@ static void entry_take(struct budget *b, struct budget_agent *a, struct entry *t
                        uint64_t name, uint64_t now)
 {
     if (!t->zone) {
-        struct budget_zone *z = zone_take(b, t->key, other->zone, now);
+        struct budget_zone *z = zone_take(b, a, t->key, other->zone, now);
         /* Making room may have raised where zones of this agent begin; the check was against what it was before, so
          * that what is charged here is at most the limit. */
         *z = (struct budget_zone) { .key = t->key,
@@ -244,6 +328,8 @@ static void entry_take(struct budget *b, struct budget_agent *a, struct entry *t
                                     .serial = ++b->serial,
                                     .agent = (uint16_t)(a - b->agents),
                                     .times = (uint8_t)t->times };
+        a->places++;
+        b->places++;
         t->zone = z;
         t->fingerprint = mix(name + z->serial * 0x9e3779b97f4a7c15u);
     }
@@ -300,10 +386,8 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
 {
     uint64_t now = budget_time(b, now_ms), key = agent_key(b, e->agent), agent_cost = 0;
     uint64_t name = str_hash_keyed(~b->k0, ~b->k1, e->name);
-    struct budget_agent *a = agent_place(b, key);
+    struct budget_agent *a = agent_enter(b, key, now);
     struct entry zone, above = { 0 };
-    if (a->key == 0)
-        *a = (struct budget_agent) { .key = key, .spent = b->floor_agent, .pushed = b->floor };
     entry_ask(b, e, a, key, e->zone, e->in_zone, 1, name, now, &zone);
     if (zone.before + zone.cost > zone.limit && zone.cost > 0)
         return refuse(ret, zone.cost, zone.before, zone.limit, names_of(&zone), BUDGET_ZONE_SPENT);

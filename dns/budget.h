@@ -9,9 +9,11 @@
  *
  * A name seen before costs the choice among the names seen in that zone (dns/seen.h).
  *
- * Bounded: 8,192 zones. Where eight probed places are taken the least spent zone goes, and what it had spent becomes
- * the level at which every zone begins that its agent has not in the table: nothing is won by pushing a zone out.
- * Agents past BUDGET_AGENTS share accounts.
+ * Bounded: 8,192 zones, of which an agent has its share (base/fair.h). Past it a new zone takes the place of one of the
+ * agent's own; where eight probed places are taken, that of a zone of the agent that has the most of those; the least
+ * spent one each time. What it had spent becomes the level at which every zone begins that its agent has not in the
+ * table: nothing is won by pushing a zone out. An agent that has nothing spent anywhere leaves its place to one that has
+ * none; agents past BUDGET_AGENTS share accounts.
  *
  * Time is the time that this process saw pass (monotonic), kept with the state: no leap of the wall clock is seen, and
  * a machine that was off refills nothing. Nothing here allocates after budget_new, and nothing is I/O: budget_state.h

@@ -172,6 +172,11 @@ static const char *get_all(struct budget *b, struct str s, bool *ret_last, uint3
     for (size_t i = 0; i < BUDGET_ZONES && !why; i++)
         if (b->zones[i].key != 0 && b->agents[b->zones[i].agent].key == 0)
             why = "a zone of no agent";
+    for (size_t i = 0; i < BUDGET_ZONES && !why; i++)
+        if (b->zones[i].key != 0) {
+            b->agents[b->zones[i].agent].places++;
+            b->places++;
+        }
     return why;
 }
 
@@ -203,6 +208,7 @@ static void half_spent(struct budget *b)
 {
     memset(b->zones, 0, sizeof b->zones);
     memset(b->agents, 0, sizeof b->agents);
+    b->places = 0;
     b->base_ms = 0;
     b->floor = (struct spent) { .units = b->limits.bits * COST_BIT / 2 };
     b->floor_agent = (struct spent) { .units = b->limits.agent_bits * COST_BIT / 2 };

@@ -402,6 +402,139 @@ static void test_many_agents(void **state)
     budget_free(&b);
 }
 
+/* So many zones of one agent, each charged so many bits once. */
+static void charge_zones(struct budget *b, const char *agent, unsigned n, unsigned bits, uint64_t now)
+{
+    char zone[48];
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(zone, sizeof zone, "%s-z%u.test", agent, i);
+        struct budget_event e = event(zone, zone, bits);
+        e.agent = str_c(agent);
+        e.free_seen = true;
+        (void)charge(b, &e, now);
+    }
+}
+
+/* How many of these zones still know the name that was asked there. */
+static unsigned known_zones(struct budget *b, const char *agent, unsigned n, uint64_t now)
+{
+    unsigned known = 0;
+    char zone[48];
+    for (unsigned i = 0; i < n; i++) {
+        struct budget_account a;
+        snprintf(zone, sizeof zone, "%s-z%u.test", agent, i);
+        struct budget_event e = event(zone, zone, 1000); /* a name that is not known does not fit */
+        e.agent = str_c(agent);
+        e.free_seen = true;
+        known += budget_charge(b, &e, now, &a) == BUDGET_OK && a.charged == 0;
+    }
+    return known;
+}
+
+/* One agent's zones, however many and however much is spent there, leave others theirs; its own still known ones are its
+ * share. */
+static void test_shares(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned floods, before, after, least_before, least_after;
+    } rows[] = {
+        { 0, 300, 300, 300, 300 },  /* the control */
+        { 1, 300, 300, 297, 270 },  /* who was there, and who comes to a table that is full */
+        { 6, 300, 300, 290, 250 },  /* several, one after the other */
+        { 1, 1, 1500, 0, 1200 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct budget *b = with(&wide);
+        char flood[16];
+        charge_zones(b, "before", rows[i].before, 1, 1000);
+        for (unsigned f = 0; f < rows[i].floods; f++) {
+            snprintf(flood, sizeof flood, "flood%u", f);
+            charge_zones(b, flood, 4 * BUDGET_ZONES, 50, 1000);
+        }
+        charge_zones(b, "after", rows[i].after, 1, 1000);
+        for (unsigned f = 0; f < rows[i].floods; f++) {
+            snprintf(flood, sizeof flood, "flood%u", f);
+            charge_zones(b, flood, 4 * BUDGET_ZONES, 50, 1000);
+        }
+        unsigned before = known_zones(b, "before", rows[i].before, 1000);
+        unsigned after = known_zones(b, "after", rows[i].after, 1000);
+        print_message("%u floods: %u of %u zones are known, of those that came later %u of %u\n", rows[i].floods, before,
+                      rows[i].before, after, rows[i].after);
+        assert_true(before >= rows[i].least_before && after >= rows[i].least_after);
+        /* No zone of theirs begins at what was pushed out of the floods'. */
+        struct budget_event e = event("new.test", "x.new.test", 99);
+        e.agent = STR("before");
+        assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+        budget_free(&b);
+    }
+}
+
+/* An agent that has nothing spent anywhere leaves its place to one that has none. Nobody gets more by it: who shared an
+ * account takes what was spent there with it. */
+static void test_agents_come_and_go(void **state)
+{
+    (void)state;
+    struct budget_limits l = { .bits = 1000, .refill = 1000, .agent_bits = 100, .agent_refill = 100, .zones = 24 };
+    struct budget *b = with(&l);
+    char agent[16], zone[32];
+    struct budget_event e = event("z.test", "x.z.test", 50);
+    e.approved = false;
+    for (unsigned i = 0; i < BUDGET_AGENTS; i++) {
+        snprintf(agent, sizeof agent, "agent%u", i);
+        e.agent = str_c(agent);
+        assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+    }
+    e.agent = STR("late"); /* shares an account in which 51 bits are spent */
+    e.in_zone = 40 * COST_BIT;
+    assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+    e.name = STR("y.z.test");
+    assert_int_equal(charge(b, &e, 1000), BUDGET_AGENT_SPENT);
+    assert_int_equal(budget_agent_spent(b, STR("late"), 1000), 0); /* it has none of its own */
+    /* Half a day later everybody has some of it spent still: nobody leaves. */
+    uint64_t half = 1000 + DAY / 2, two = 1000 + 2ull * DAY;
+    e.in_zone = 60 * COST_BIT;
+    assert_int_equal(charge(b, &e, half), BUDGET_AGENT_SPENT);
+    /* After two days all is refilled: it gets a place, and with it nothing that was not refilled. */
+    e.name = STR("w.z.test");
+    e.in_zone = 90 * COST_BIT;
+    assert_int_equal(charge(b, &e, two), BUDGET_OK);
+    assert_in_range(budget_agent_spent(b, STR("late"), two), 91, 92);
+    /* So does everybody who comes then, one for one, and who left and comes back. */
+    unsigned own = 0;
+    for (unsigned i = 0; i < 3 * BUDGET_AGENTS; i++) {
+        snprintf(agent, sizeof agent, "agent%u", i);
+        snprintf(zone, sizeof zone, "z%u.test", i);
+        e = event(zone, zone, 80);
+        e.agent = str_c(agent);
+        e.approved = false;
+        (void)charge(b, &e, two);
+        own += budget_agent_spent(b, str_c(agent), two) > 0;
+    }
+    assert_int_equal(own, BUDGET_AGENTS - 1);
+    budget_free(&b);
+    /* While it shared it spent 60 bits: of these 40 are left when the others' 11 are refilled, and it gets a place. */
+    b = with(&l);
+    for (unsigned i = 0; i < BUDGET_AGENTS; i++) {
+        snprintf(agent, sizeof agent, "agent%u", i);
+        e = event("z.test", "x.z.test", 10);
+        e.agent = str_c(agent);
+        e.approved = false;
+        assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+    }
+    e = event("s.test", "x.s.test", 48);
+    e.agent = STR("sharer");
+    e.approved = false;
+    assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+    e.name = STR("y.s.test");
+    e.in_zone = 60 * COST_BIT;
+    assert_int_equal(charge(b, &e, 1000 + DAY / 5), BUDGET_AGENT_SPENT);
+    assert_in_range(budget_agent_spent(b, STR("sharer"), 1000 + DAY / 5), 38, 41);
+    e.in_zone = 50 * COST_BIT;
+    assert_int_equal(charge(b, &e, 1000 + DAY / 5), BUDGET_OK); /* the control */
+    budget_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +550,8 @@ int main(void)
         cmocka_unit_test(test_pushing_out_wins_nothing),
         cmocka_unit_test(test_refused_leaves_nothing),
         cmocka_unit_test(test_many_agents),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_agents_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
