@@ -80,6 +80,15 @@ struct pipeline_ask *pipeline_lost(struct pipeline *p)
     return NULL;
 }
 
+/* A response under this id of a header alone, whose code is a failure. */
+static bool bare_failure(const struct wire_query *q, const unsigned char *m, size_t n)
+{
+    static const unsigned char nothing[8];
+    unsigned rcode = m[3] & 15;
+    return n == HEADER && memcmp(m, q->bytes, 2) == 0 && (m[2] & 0xf8) == 0x80 && memcmp(m + 4, nothing, 8) == 0 &&
+           rcode != WIRE_NOERROR && rcode != WIRE_NXDOMAIN;
+}
+
 enum pipeline_got pipeline_next(struct pipeline *p, struct pipeline_ask **ret_ask, struct str *ret_packet)
 {
     struct str in = buf_str(&p->in);
@@ -94,13 +103,15 @@ enum pipeline_got pipeline_next(struct pipeline *p, struct pipeline_ask **ret_as
     struct str packet = str_sub(in, 2, n);
     buf_consume(&p->in, n + 2);
     p->messages++;
-    for (struct pipeline_ask *a = *slot_of(p, b + 2); a; a = a->next)
-        if (wire_echoes(a->wire, packet)) {
-            take(p, a);
-            *ret_ask = a;
-            *ret_packet = packet;
-            return PIPELINE_ANSWER;
-        }
+    for (struct pipeline_ask *a = *slot_of(p, b + 2); a; a = a->next) {
+        bool answer = wire_echoes(a->wire, packet);
+        if (!answer && !bare_failure(a->wire, b + 2, n))
+            continue;
+        take(p, a);
+        *ret_ask = a;
+        *ret_packet = packet;
+        return answer ? PIPELINE_ANSWER : PIPELINE_REFUSED;
+    }
     if (p->owed == 0)
         return PIPELINE_BROKEN;
     p->owed--;

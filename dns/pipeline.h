@@ -3,7 +3,8 @@
  * pipeline: many questions on one stream at once (RFC 7766 6.2.1.1): frames of u16 length and message both ways, an id
  * for each question that no other one under way has, answers in any order, found by id and question bit for bit. Pure
  * but for the ids, which are drawn: it moves no bytes and waits for nothing. A question that is given up is answered
- * all the same, later; so many answers to nobody are let pass, and one more breaks the stream.
+ * all the same, later; so many answers to nobody are let pass, and one more breaks the stream. A failure may come
+ * without the question: some servers do not repeat what they refuse to read.
  *
  * Memory: what came, at most PIPELINE_IN_MAX (a whole message and a read), and what is to be sent, at most
  * PIPELINE_OUT_MAX. Both are given back when they are empty. */
@@ -44,10 +45,11 @@ void pipeline_remove(struct pipeline *p, struct pipeline_ask *ask);
 struct pipeline_ask *pipeline_lost(struct pipeline *p);
 
 enum pipeline_got {
-    PIPELINE_NONE,   /* no whole message is there */
-    PIPELINE_ANSWER, /* to *ret_ask, which is in no pipeline any more */
-    PIPELINE_LATE,   /* to a question that was given up */
-    PIPELINE_BROKEN, /* no message of DNS, or an answer to nothing that was asked: no more can be read */
+    PIPELINE_NONE,    /* no whole message is there */
+    PIPELINE_ANSWER,  /* to *ret_ask, which is in no pipeline any more */
+    PIPELINE_REFUSED, /* a failure under the id of *ret_ask, without its question; it is in no pipeline any more */
+    PIPELINE_LATE,    /* to a question that was given up */
+    PIPELINE_BROKEN,  /* no message of DNS, or an answer to nothing that was asked: no more can be read */
 };
 /* What the bytes of `in` hold next. *ret_packet is borrowed until the next call. */
 enum pipeline_got pipeline_next(struct pipeline *p, struct pipeline_ask **ret_ask, struct str *ret_packet);

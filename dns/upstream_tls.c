@@ -34,6 +34,7 @@ enum {
     CONNECTS_PER_S = 10,
     NOISE_MAX = 64, /* messages of a handshake since the last answer; an honest one has about ten */
     READS_MAX = 8,  /* in one round */
+    PROMOTED_MS = 30000,
     SAY_MS = 60000, /* between two lines about one server */
     TEXT_MAX = 340, /* "tls://[V6]:PORT#NAME" */
 };
@@ -50,6 +51,7 @@ struct tls_server {
     unsigned failures;     /* in a row */
     uint64_t retry_ms;     /* not connected to before */
     uint64_t say_ms;       /* not complained about before */
+    uint64_t first_ms;     /* asked first until then: it answered where another was silent */
     struct bucket connects;
 };
 
@@ -76,6 +78,7 @@ struct tls_ask {
     struct tls_conn *conn; /* NULL: between two */
     size_t at;             /* the server, by its place in the list … */
     uint64_t generation;   /* … of that generation */
+    unsigned tried;        /* a bit for each place */
     uint64_t messages;     /* how many had come on the connection when it was put there */
     bool again;            /* was asked once more after a loss */
     bool timed_out;
@@ -96,7 +99,7 @@ struct upstream_tls {
 
 static int conn_index = -1; /* of an SSL object's struct tls_conn */
 
-static void ask_place(struct tls_ask *a, size_t from);
+static void ask_place(struct tls_ask *a);
 
 /* --- what the operator is told --- */
 
@@ -109,13 +112,13 @@ static const char *server_text(const struct tls_server *s, char out[TEXT_MAX])
     return out;
 }
 
-static void complain(struct upstream_tls *t, struct tls_server *s, const char *what, const char *hint)
+static void complain(struct upstream_tls *t, struct tls_server *s, const char *what, const char *so, const char *hint)
 {
     char text[TEXT_MAX];
     if (loop_now_ms(t->loop) < s->say_ms)
         return;
     s->say_ms = loop_now_ms(t->loop) + SAY_MS;
-    log_error("DNS server %s: %s: no name is asked there (%s)", server_text(s, text), what, hint);
+    log_error("DNS server %s: %s%s (%s)", server_text(s, text), what, so, hint);
 }
 
 /* --- servers --- */
@@ -127,7 +130,7 @@ static void server_failed(struct upstream_tls *t, struct tls_server *s, const ch
         wait *= 2;
     s->failures++;
     s->retry_ms = loop_now_ms(t->loop) + (wait < BACK_OFF_MAX_MS ? wait : BACK_OFF_MAX_MS);
-    complain(t, s, what, hint);
+    complain(t, s, what, ": no name is asked there", hint);
 }
 
 static void session_drop(struct tls_server *s)
@@ -192,9 +195,10 @@ static void conn_lost(struct tls_conn *c, bool served)
     conn_free(c);
     for (struct tls_ask *a = first, *next; a; a = next) {
         next = a->lost;
-        bool again = served && !a->again;
+        if (served && !a->again)
+            a->tried &= ~(1u << a->at);
         a->again = true;
-        ask_place(a, again ? a->at : a->at + 1);
+        ask_place(a);
     }
 }
 
@@ -251,6 +255,17 @@ static int conn_send(struct tls_conn *c)
     return 0;
 }
 
+/* It was answered where another server of its step had been silent: there comes nobody before that one for a while. */
+static void ask_promote(const struct tls_ask *a)
+{
+    struct upstream_tls *t = a->t;
+    if (!a->timed_out || a->generation != t->generation)
+        return;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->servers[i].step == a->leg->step)
+            t->servers[i].first_ms = i == a->at ? loop_now_ms(t->loop) + PROMOTED_MS : 0;
+}
+
 static void ask_answered(struct tls_ask *a, struct str packet)
 {
     struct upstream_leg *leg = a->leg;
@@ -258,6 +273,7 @@ static void ask_answered(struct tls_ask *a, struct str packet)
     a->conn = NULL;
     timer_clear(&a->timer);
     if (w && !wire_truncated(packet) && upstream_leg_judge(leg, packet, w)) {
+        ask_promote(a);
         leg->carrier = NULL;
         upstream_leg_answer(leg, a->t->loop, w);
         free(a);
@@ -265,7 +281,16 @@ static void ask_answered(struct tls_ask *a, struct str packet)
     }
     leg->bad |= wire_truncated(packet);
     free(w);
-    ask_place(a, a->at + 1);
+    ask_place(a);
+}
+
+/* The server says no without repeating the question. */
+static void ask_refused(struct tls_ask *a, struct str packet)
+{
+    a->conn = NULL;
+    timer_clear(&a->timer);
+    a->leg->rcode = packet.p[3] & 15;
+    ask_place(a);
 }
 
 /* What has come, answer by answer. 0, or -1: the connection is gone. */
@@ -283,6 +308,9 @@ static int conn_answers(struct tls_conn *c)
             if (c->server)
                 c->server->failures = 0;
             ask_answered((struct tls_ask *)ask, packet);
+            break;
+        case PIPELINE_REFUSED:
+            ask_refused((struct tls_ask *)ask, packet);
             break;
         case PIPELINE_LATE:
             c->t->strays++;
@@ -511,13 +539,31 @@ static void ask_end(struct tls_ask *a)
     free(a);
 }
 
-/* To the first server of its step, from that one on, that takes it; or its end. */
-static void ask_place(struct tls_ask *a, size_t from)
+/* The server of its step that is to be asked next; -1: all were. */
+static int ask_next(const struct tls_ask *a)
+{
+    const struct upstream_tls *t = a->t;
+    int next = -1;
+    if (a->generation != t->generation)
+        return -1;
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->servers[i].step != a->leg->step || a->tried >> i & 1)
+            continue;
+        if (t->servers[i].first_ms > loop_now_ms(t->loop))
+            return (int)i;
+        next = next < 0 ? (int)i : next;
+    }
+    return next;
+}
+
+/* To the next server of its step that takes it; or its end. */
+static void ask_place(struct tls_ask *a)
 {
     struct upstream_tls *t = a->t;
     MUST(!a->conn);
-    for (a->at = from; a->generation == t->generation && a->at < t->n && t->servers[a->at].step == a->leg->step;
-         a->at++) {
+    for (int at; (at = ask_next(a)) >= 0;) {
+        a->at = (size_t)at;
+        a->tried |= 1u << at;
         struct tls_conn *c = conn_to(t, &t->servers[a->at]);
         if (!c || pipeline_put(&c->pipe, &a->ask) < 0)
             continue;
@@ -533,24 +579,26 @@ static void ask_place(struct tls_ask *a, size_t from)
     ask_end(a);
 }
 
+/* A name may be one that no server can look up in time: that its question is not answered is held against the
+ * connection, which may be dead, and not against the server. */
 static void on_ask_timer(struct timer *timer)
 {
     struct tls_ask *a = (struct tls_ask *)((char *)timer - offsetof(struct tls_ask, timer));
     struct tls_conn *c = a->conn;
-    bool silent = c->state == CONN_UP && c->pipe.messages == a->messages;
     a->timed_out = true;
     pipeline_remove(&c->pipe, &a->ask);
     a->conn = NULL;
-    if (silent)
-        conn_failed(c, "it does not answer", "does it serve us?");
-    else
-        conn_rest(c);
-    ask_place(a, a->at + 1);
+    if (c->server && c->state == CONN_UP && c->pipe.messages == a->messages) {
+        if (c->pipe.messages == 0)
+            complain(a->t, c->server, "it takes a question and does not answer", "", "does it serve us?");
+        conn_retire(c);
+    }
+    conn_rest(c);
+    ask_place(a);
 }
 
 void upstream_tls_start(struct upstream_tls *t, struct upstream_leg *leg)
 {
-    size_t first = 0;
     struct tls_ask *a = calloc(1, sizeof *a);
     if (!a) {
         upstream_leg_end(leg, t->loop, UPSTREAM_UNREACHABLE);
@@ -562,9 +610,7 @@ void upstream_tls_start(struct upstream_tls *t, struct upstream_leg *leg)
     a->generation = t->generation;
     a->timer.cb = on_ask_timer;
     leg->carrier = a;
-    while (first < t->n && t->servers[first].step != leg->step)
-        first++;
-    ask_place(a, first);
+    ask_place(a);
 }
 
 void upstream_tls_leave(struct upstream_leg *leg)

@@ -7,9 +7,10 @@
  *
  * One connection to a server, made when there is something to ask, kept for thirty seconds at rest; many questions
  * under way on it (pipeline.h). Letter case is not drawn: nobody but the server could forge an answer. A server that
- * cannot be reached, does not prove itself, breaks the protocol or says nothing is left alone for a second, two, four …
- * thirty, and the next of the step is asked. When a connection that had served is closed with questions under way, they
- * are asked once more, on a new one.
+ * cannot be reached, does not prove itself or breaks the protocol is left alone for a second, two, four … thirty, and
+ * the next of the step is asked. One that is silent about a name loses its connection only if nothing else came on it,
+ * for what name is asked is up to others; where the next one knows an answer, that one comes first for thirty seconds.
+ * When a connection that had served is closed with questions under way, they are asked once more, on a new one.
  *
  * Memory: at most one connection to each of DNS_SERVERS_MAX servers takes questions, some 50 KB of OpenSSL's and what
  * pipeline.h says; ones of before a reload go on until their questions end. Opens no file. */

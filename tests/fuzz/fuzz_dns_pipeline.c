@@ -107,6 +107,12 @@ static struct counts play(const uint8_t *data, size_t size, size_t pieces)
                 ((struct question *)ask)->waits = false;
                 c.answers++;
                 break;
+            case PIPELINE_REFUSED:
+                if (!((struct question *)ask)->waits || packet.n != 12 || (packet.p[3] & 15) == 0)
+                    abort();
+                ((struct question *)ask)->waits = false;
+                c.answers++;
+                break;
             case PIPELINE_LATE:
                 c.late++;
                 break;

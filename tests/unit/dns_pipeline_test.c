@@ -184,6 +184,46 @@ static void test_broken(void **state)
     }
 }
 
+/* A failure without the question is one of the question with that id, if it is a header and nothing else. */
+static void test_bare_failure(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes; /* behind the id */
+        size_t n;
+        enum pipeline_got got;
+    } rows[] = {
+        { "\x81\x85\0\0\0\0\0\0\0\0", 10, PIPELINE_REFUSED },  { "\x81\x81\0\0\0\0\0\0\0\0", 10, PIPELINE_REFUSED },
+        { "\x81\x80\0\0\0\0\0\0\0\0", 10, PIPELINE_BROKEN },   /* no failure */
+        { "\x81\x83\0\0\0\0\0\0\0\0", 10, PIPELINE_BROKEN },   /* "does not exist": of what? */
+        { "\x01\x85\0\0\0\0\0\0\0\0", 10, PIPELINE_BROKEN },   /* a question */
+        { "\x89\x85\0\0\0\0\0\0\0\0", 10, PIPELINE_BROKEN },   /* another opcode */
+        { "\x81\x85\0\1\0\0\0\0\0\0", 10, PIPELINE_BROKEN },   /* a question that is not there */
+        { "\x81\x85\0\0\0\0\0\0\0\0\0", 11, PIPELINE_BROKEN }, /* a byte more */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int right = 0; right < 2; right++) {
+            struct pipeline p;
+            struct question q, *got;
+            unsigned char frame[16];
+            pipeline_init(&p);
+            put(&p, &q, "a.test");
+            put16(frame, (unsigned)rows[i].n + 2);
+            frame[2] = q.wire.bytes[0];
+            frame[3] = q.wire.bytes[1] ^ (right ? 0 : 0x40); /* the slot of the question, and not its id */
+            memcpy(frame + 4, rows[i].bytes, rows[i].n);
+            feed(&p, str_of(frame, rows[i].n + 4));
+            struct pipeline_ask *ask = NULL;
+            struct str packet;
+            if (pipeline_next(&p, &ask, &packet) != (right ? rows[i].got : PIPELINE_BROKEN))
+                fail_msg("row %zu", i);
+            got = (struct question *)ask;
+            assert_true(got == NULL || got == &q);
+            pipeline_lost(&p);
+            pipeline_done(&p);
+        }
+}
+
 /* As many answers to nobody as questions were given up. */
 static void test_late(void **state)
 {
@@ -232,8 +272,9 @@ static void test_longest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put),    cmocka_unit_test(test_full), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_broken), cmocka_unit_test(test_late), cmocka_unit_test(test_longest),
+        cmocka_unit_test(test_put),     cmocka_unit_test(test_full), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_broken),  cmocka_unit_test(test_late), cmocka_unit_test(test_bare_failure),
+        cmocka_unit_test(test_longest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

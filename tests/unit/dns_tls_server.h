@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A DNS server over TLS on loopback, in the test's own loop: certificates made here, right or wrong in one thing, and a
- * server that answers as told, also badly. Every name NUMBER.test has the address 192.0.2.NUMBER. What comes to its
- * port in the clear is counted. */
+ * server that answers as told, also badly. Every name NUMBER.test has the address 192.0.2.NUMBER, but to one that
+ * begins with 0 there is no answer. What comes to its port in the clear is counted. */
 #ifndef TESTS_UNIT_DNS_TLS_SERVER_H
 #define TESTS_UNIT_DNS_TLS_SERVER_H
 
@@ -127,6 +127,7 @@ enum behaviour {
     KEY_UPDATES,    /* without end */
     HELLO_REQUESTS, /* the same in TLS 1.2 */
     FAILS,          /* SERVFAIL */
+    BARE,           /* REFUSED, and not even the question */
     LAME,           /* no error and nothing in it */
     BAD_RECORD,     /* an address of five bytes */
     CUT_MARK,       /* TC, which has no meaning here */
@@ -213,6 +214,8 @@ static inline void peer_answer(struct tls_peer *p, const unsigned char *q)
     struct tls_server *s = p->server;
     unsigned char out[1024];
     size_t n = honest(out, q, 0);
+    if (q[13] == '0') /* nobody can look up what begins so */
+        return;
     switch (s->how) {
     case HOLDS:
     case SILENT:
@@ -257,6 +260,12 @@ static inline void peer_answer(struct tls_peer *p, const unsigned char *q)
         return;
     case FAILS:
         n = honest(out, q, 2);
+        break;
+    case BARE:
+        memset(out + 2, 0, 10);
+        out[2] = 0x81;
+        out[3] = 0x85;
+        n = 12;
         break;
     case LAME:
         n = make_reply(out, q, question_end(q), 0, NULL);

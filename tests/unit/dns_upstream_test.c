@@ -307,6 +307,7 @@ static void test_hostile(void **state)
         { SLAMS, UPSTREAM_UNREACHABLE, 0 },
         { MUTE, UPSTREAM_UNREACHABLE, 0 },
         { FAILS, UPSTREAM_ANSWERED, WIRE_SERVFAIL },
+        { BARE, UPSTREAM_ANSWERED, WIRE_REFUSED },
         { LAME, UPSTREAM_ANSWERED, WIRE_NOERROR },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -331,6 +332,66 @@ static void test_hostile(void **state)
         assert_int_equal(r.a.in_clear + r.b.in_clear, 0);
         rig_done(&r);
     }
+}
+
+/* A name that cannot be looked up, alone on the connection: that is not held against the server, whoever asks next. */
+static void test_a_name_without_answer(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct got g;
+    rig_init(&r);
+    rig_start(&r, &r.a, HONEST);
+    SERVERS(&r, over_tls(&r, &r.a));
+    for (size_t i = 0; i < 30; i++) { /* more than connections at once */
+        ask(&r, "0.test", 1, &g);
+        UNTIL(&r, r.a.asked == 2 * i + 1);
+        pass(&r, PATIENCE_MS + 1);
+        UNTIL(&r, g.calls > 0);
+        assert_int_equal(g.result, UPSTREAM_TIMEOUT);
+        g = asked(&r, "7.test");
+        assert_true(answered(&g, "192.0.2.7"));
+    }
+    assert_int_equal(r.a.accepted, 31); /* one that was silent for so long may be dead: each time another */
+    /* Beside a question that is answered it takes nothing along. */
+    ask(&r, "0.test", 1, &g);
+    UNTIL(&r, r.a.asked == 61);
+    struct got other = asked(&r, "8.test");
+    assert_true(answered(&other, "192.0.2.8"));
+    pass(&r, PATIENCE_MS + 1);
+    UNTIL(&r, g.calls > 0);
+    other = asked(&r, "9.test");
+    assert_true(answered(&other, "192.0.2.9"));
+    assert_int_equal(r.a.accepted, 31);
+    rig_done(&r);
+}
+
+/* A server answered where the one before it is silent: it comes first for thirty seconds. */
+static void test_promoted(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct got g;
+    rig_init(&r);
+    rig_start(&r, &r.a, SILENT);
+    rig_start(&r, &r.b, HONEST);
+    SERVERS(&r, over_tls(&r, &r.a), over_tls(&r, &r.b));
+    clock_fake_stand(0);
+    g = asked_hostile(&r, "1.test");
+    assert_true(answered(&g, "192.0.2.1"));
+    assert_int_equal(r.a.asked, 1);
+    pass(&r, 29000);
+    g = asked(&r, "2.test");
+    assert_true(answered(&g, "192.0.2.2"));
+    assert_int_equal(r.a.asked, 1);
+    r.a.how = HONEST;
+    pass(&r, 1001);
+    g = asked(&r, "3.test");
+    assert_true(answered(&g, "192.0.2.3"));
+    assert_int_equal(r.a.asked, 2);
+    assert_int_equal(r.b.asked, 2);
+    clock_fake_run();
+    rig_done(&r);
 }
 
 /* An answer that was asked for and one more: the first counts, and the connection ends with the second. */
@@ -610,13 +671,22 @@ static void test_given_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_asks),     cmocka_unit_test(test_out_of_order),
-        cmocka_unit_test(test_identity), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_twice),    cmocka_unit_test(test_order),
-        cmocka_unit_test(test_lost),     cmocka_unit_test(test_connects_are_bounded),
-        cmocka_unit_test(test_back_off), cmocka_unit_test(test_rest),
-        cmocka_unit_test(test_trust),    cmocka_unit_test(test_change_in_the_handshake),
-        cmocka_unit_test(test_half),     cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_asks),
+        cmocka_unit_test(test_out_of_order),
+        cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_a_name_without_answer),
+        cmocka_unit_test(test_promoted),
+        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_connects_are_bounded),
+        cmocka_unit_test(test_back_off),
+        cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_change_in_the_handshake),
+        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
