@@ -34,6 +34,8 @@ void answer_set_unref(struct answer_set **s)
     if (!old)
         return;
     MUST(old->refs > 0);
-    if (--old->refs == 0)
+    if (--old->refs == 0) {
+        free(old->alias);
         free(old);
+    }
 }

@@ -18,6 +18,7 @@ struct asker {
     uint16_t port;
     bool observe;   /* what a rule would refuse is let through */
     bool operators; /* the parent proxy's name: an operator wrote it, the agent did not ask for it */
+    bool tells;     /* a question of the DNS port that is not answered yet: its own event will say what the look-up brought */
     char client[ASKER_CLIENT], conn_id[33], request_id[33];
     char dns_id[ANSWER_ID]; /* the look-up that is made for it is recorded under this; "": a new one */
     char shown[NAME_SHOWN]; /* its name as the log shows it; "": as it is */

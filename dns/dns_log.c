@@ -6,6 +6,7 @@
 #include "dns/dns_log.h"
 
 #include "audit/event_counter.h"
+#include "dns/record_text.h"
 #include "dns/zone.h"
 
 #include <stdlib.h>
@@ -75,7 +76,14 @@ static void build(struct event *e, const struct dns_record *r)
         char text[46];
         event_add(e, FIELD_ANSWERS, str_c(ip_format(&r->ips[i], text)));
     }
-    if (r->n == 0 && r->rcode.n > 0)
+    struct str rest = r->records;
+    for (size_t i = 0; i < ANSWERS && rest.n >= 2; i++) {
+        char text[RECORD_TEXT];
+        size_t n = (size_t)(unsigned char)rest.p[0] << 8 | (unsigned char)rest.p[1];
+        event_add(e, FIELD_ANSWERS, str_c(record_text(r->type, str_sub(rest, 2, n), text)));
+        rest = str_from(rest, 2 + n);
+    }
+    if (r->n == 0 && r->records.n == 0 && r->rcode.n > 0)
         event_put_null(e, FIELD_ANSWERS);
     event_put_u64(e, FIELD_MS, r->ms);
     put(e, FIELD_MESSAGE, r->message);

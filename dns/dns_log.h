@@ -23,6 +23,8 @@ struct dns_record {
     struct str message;
     const struct ip *ips;
     size_t n;
+    struct str records; /* of a type that is no address, as in a wire_answer */
+    uint16_t type;      /* of those */
     uint64_t ms;
 };
 

@@ -161,6 +161,8 @@ static struct answer_set *set_from(struct lookups *l, enum upstream_result r, co
         keep_ms = a->soa ? clamp((uint64_t)a->ttl_s * 1000, ANSWER_MIN_MS, NEGATIVE_MAX_MS) : NEGATIVE_PLAIN_MS;
     } else {
         s = answer_set_new(ANSWER_ADDRESSES, a->ips, a->n);
+        if (s && a->aliases > 0)
+            s->alias = strdup(a->chain);
         keep_ms = clamp((uint64_t)a->ttl_s * 1000, ANSWER_MIN_MS, l->ttl_max_ms);
     }
     if (s) {
@@ -216,7 +218,8 @@ static void on_answer(void *ctx, enum upstream_result r, const struct wire_answe
     struct answer_set *s = set_from(l, r, a);
     if (s) {
         memcpy(s->dns_id, k->dns_id, sizeof s->dns_id);
-        if (record(side, s, a) < 0) {
+        bool told = side->asker->tells ? dns_log_ready(l->log) : record(side, s, a) == 0;
+        if (!told) {
             answer_set_unref(&s);
             s = answer_set_new(ANSWER_UNAUDITED, NULL, 0);
         } else if (k->servers == l->servers) {

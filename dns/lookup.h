@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * lookup: a name's addresses, from the cache or from upstream; one look-up per name at a time, whoever waits (RFC 5452
- * section 5: many questions for one name make forging easy). The families that are wanted are asked at once; each wakes
+ * section 5: many questions for one name make forging easy). Recorded in the name of who asked first, unless that is a
+ * question of the DNS port that says itself what came of it (asker.tells). The families that are wanted are asked at once; each wakes
  * the waiters when it comes. How long things are kept: addresses 1 s to limits.dns_ttl_max, "none" as its SOA says
  * between 1 and 60 s (without one: 5 s), a failure 1 s. */
 #ifndef DNS_LOOKUP_H

@@ -9,6 +9,7 @@
 #include "dns/name_ruling.h"
 #include "policy/dns_type.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -32,6 +33,7 @@ struct asked {
     bool soa;
     enum end code; /* other than the ruling's: END_OK none */
     const char *why;
+    char message[WIRE_CHAIN_TEXT + 64]; /* more than why can say; "": nothing */
     char dns_id[ANSWER_ID]; /* of the look-up; "" none */
     char shown[NAME_SHOWN]; /* the name as the log shows it; "": as it is */
 };
@@ -105,9 +107,11 @@ static int record(const struct responder *r, const struct asked *a, bool answere
         .verdict = verdict_word(a),
         .code = denied && code != END_OK ? str_c(end_code(code)) : STR_NONE,
         .dns_id = str_c(a->dns_id),
-        .message = str_c(a->why ? a->why : a->ruling.why),
+        .message = str_c(a->message[0] ? a->message : a->why ? a->why : a->ruling.why),
         .ips = a->ips,
         .n = a->n,
+        .records = a->records ? str_of(a->records->data, a->records->data_n) : STR_NONE,
+        .type = a->q->type,
         .ms = a->started_us ? (clock_mono_us() - a->started_us) / 1000 : 0,
     };
     return dns_log_write(r->log, &d);
@@ -169,8 +173,9 @@ static uint8_t family_of(uint16_t type)
 static void put_vetted(const struct responder *r, struct asked *a, const struct asker *asker, const struct ip *ips,
                        size_t n, uint32_t ttl_s)
 {
-    const struct ip *bad;
+    const struct ip *bad = NULL;
     size_t of_family = 0;
+    char text[46];
     for (size_t i = 0; i < n; i++) {
         if (ips[i].family != family_of(a->q->type))
             continue;
@@ -179,11 +184,12 @@ static void put_vetted(const struct responder *r, struct asked *a, const struct 
             a->ips[a->n++] = ips[i];
     }
     a->ttl_s = ttl_s;
-    if (a->n > 0)
-        a->why = a->n < of_family ? "addresses that may not be dialled were left out" : NULL;
-    else if (of_family > 0)
+    if (bad)
+        snprintf(a->message, sizeof a->message, "%s%s is refused (%s)%s", a->ruling.fixed ? "" : "rebind: ", ip_format(bad, text), a->why,
+                 a->n > 0 ? "; addresses that may not be dialled were left out" : "");
+    if (of_family > 0 && a->n == 0)
         refuse(a, WIRE_REFUSED, END_ADDRESS_DENIED, a->why);
-    else
+    else if (of_family == 0)
         negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
 }
 
@@ -209,6 +215,8 @@ static void put_looked_up(const struct responder *r, struct asked *a, const stru
     memcpy(a->dns_id, s->dns_id, sizeof a->dns_id);
     switch (s->state) {
     case ANSWER_ADDRESSES:
+        if (s->alias)
+            snprintf(a->message, sizeof a->message, "an alias of %s", a->shown[0] ? "a name that is not shown either" : s->alias);
         put_vetted(r, a, asker, s->ips, s->n, ttl_s);
         return;
     case ANSWER_NEGATIVE:
@@ -238,6 +246,7 @@ static void forward_free(struct forward *f)
     purse_wait_done(&f->saved);
     lookup_wait_done(&f->wait);
     timer_clear(&f->deadline);
+    f->asker->tells = false; /* what comes now is told by the look-up */
     asker_unref(&f->asker);
     free(f);
 }
@@ -319,6 +328,7 @@ static struct forward *forward_new(struct responder *r, const struct asked *a, s
 /* The asker holds the snapshot, so that agent and rule stay. True: the answer comes later; else f is not needed any more. */
 static bool ask_addresses(struct responder *r, struct asked *a, struct forward *f)
 {
+    f->asker->tells = true;
     enum lookup_result got = lookup_get(r->lookups, host_str(&a->ruling.host), 1u << wanted(a->q), f->asker, &f->wait);
     const struct answer_set *s = f->wait.sets[wanted(a->q)];
     if (!s && got == LOOKUP_WAITING) {
@@ -574,7 +584,7 @@ static size_t on_message(void *ctx, const struct dns_peer *from, struct str mess
     a->soa = false;
     a->code = END_OK;
     a->why = NULL;
-    a->dns_id[0] = a->shown[0] = '\0';
+    a->dns_id[0] = a->shown[0] = a->message[0] = '\0';
     a->agent = identify(r, from);
     uint64_t owner = a->agent ? str_hash(a->agent->name) : 0;
     if (!fair_rate_take(&r->rate, owner, r->snapshot->config->limits.dns_rate, loop_now_ms(r->loop))) {

@@ -2,6 +2,7 @@
  *
  * DNS answers. The first byte chooses name and type (addresses, or one whose records are kept as they are); the rest is the packet, once as it is and once with our id and
  * question put over its front, so that what is behind them is reached. */
+#include "dns/record_text.h"
 #include "dns/wire.h"
 #include "policy/dns_type.h"
 
@@ -12,8 +13,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_records(const struct wire_query *q, const struct wire_answer *a)
 {
     size_t at = 0, n = 0;
-    for (; at + 2 <= a->data_n; n++)
-        at += (size_t)2 + (size_t)(a->data[at] << 8 | a->data[at + 1]);
+    for (size_t size; at + 2 <= a->data_n; n++, at += 2 + size) {
+        char text[RECORD_TEXT];
+        size = (size_t)(a->data[at] << 8 | a->data[at + 1]);
+        for (const char *p = record_text(q->type, str_of(a->data + at + 2, size), text); *p; p++)
+            if (*p < 0x20 || *p > 0x7e)
+                abort();
+    }
     bool address = q->type == WIRE_A || q->type == WIRE_AAAA;
     if (at != a->data_n || n != a->records || a->data_n > WIRE_DATA_MAX || (address ? a->records : a->n) != 0)
         abort();

@@ -97,8 +97,11 @@ def test_forwarded(lab):
     assert len(asked(lab, "www.up.test")) == 2, "asked again what is known"
     e = dns_event(lab, "www.up.test", client="127.0.0.1", qtype="A", rcode="NOERROR")
     assert (e["verdict"], e["rule"], e["agent"], e["answers"], e["rcode"]) == ("allow", "up", "coder", ["127.0.0.50"], "NOERROR"), e
-    look_up = lab.event(lambda o: o.get("dns_id") == e["dns_id"] and o["id"] != e["id"], types=("dns",))
-    assert look_up["qname"] == "www.up.test", look_up
+    def lines_of(*types):
+        return [o for o in lab.events("dns") if o["qname"] == "www.up.test" and o["qtype"] in types]
+    wait_for(lambda: len(lines_of("A")) >= 3 and len(lines_of("AAAA")) >= 3, "the lines")
+    lines = lines_of("A", "AAAA")
+    assert len(lines) == 6 and {o["dns_id"] for o in lines if o["qtype"] == "A"} == {e["dns_id"]}, lines  # one for each question, whoever was asked for it
 
 
 def test_letter_case_is_ours(lab):
@@ -149,11 +152,13 @@ def test_aliases(lab):
 def test_bad_addresses(lab):
     a = lab.dns.ask("mixed.up.test")
     assert a.addresses == ["127.0.0.53"], a
+    e = dns_event(lab, "mixed.up.test", rcode="NOERROR")
+    assert e["answers"] == ["127.0.0.53"] and "is refused" in e["message"] and "left out" in e["message"], e
     for qname in ("private.up.test", "inner.up.test"):
         a = lab.dns.ask(qname)
         assert a.code == "REFUSED" and not a.answers, (qname, a)
         e = dns_event(lab, qname, client="127.0.0.1", rcode="REFUSED")
-        assert (e["verdict"], e["code"], e["answers"]) == ("deny", "address_denied", []), e
+        assert (e["verdict"], e["code"], e["answers"]) == ("deny", "address_denied", []) and "rebind: " in e["message"], e
     assert lab.dns.ask("private.exempt.test").addresses == ["10.9.9.9"]  # the control: a rule opens it
 
 
@@ -245,7 +250,9 @@ def test_other_types(lab):
     assert [(r.owner, r.type, r.data) for r in a.answers] == [("alias.typed.test", 16, b"\2ok")], a
     assert lab.dns.ask("www.typed.test").addresses == ["127.0.0.60"]
     e = dns_event(lab, "www.typed.test", client="127.0.0.1", qtype="TXT")
-    assert (e["verdict"], e["rule"], e["rcode"], e["answers"]) == ("allow", "typed", "NOERROR", []), e
+    assert (e["verdict"], e["rule"], e["rcode"], e["answers"]) == ("allow", "typed", "NOERROR", ['"hello" "" "abc"', '"X"']), e
+    assert dns_event(lab, "www.typed.test", qtype="MX")["answers"] == ["10 www.typed.test", "20 mail.other.test"]
+    assert dns_event(lab, "www.typed.test", qtype="SRV")["answers"] == ["1 2 5178 a.b.test"]
     for qtype in ("AAAA", "HTTPS", "NS", "CAA", "NULL", "ANY"):  # not listed
         a = lab.dns.ask("www.typed.test", qtype)
         assert a.code == "NOERROR" and not a.answers and a.authority, (qtype, a)

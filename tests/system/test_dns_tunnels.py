@@ -4,6 +4,7 @@
 nothing leaves. Each beside its control, in which it does. THREATS: J, K. In network and mount namespaces of its own; as root."""
 import contextlib
 import glob
+import hashlib
 import os
 import secrets
 import shutil
@@ -206,7 +207,7 @@ def test_commands():
                 argv = dict(commands(f"{key}.{D.ZONE}"))[what]
                 net.run("sandbox", *argv)
                 assert datagrams(net) == before and not listener.heard(key), what
-                e = lab.event(lambda e: e.get("qname") == f"{key}.{D.ZONE}", ("dns",))
+                e = lab.event(lambda e: e.get("qname") == f"{key[:6]}...[+26 sha256:{hashlib.sha256(key.encode()).hexdigest()[:16]}].{D.ZONE}", ("dns",))
                 assert e["verdict"] == "deny" and e["agent"] == "coder", (what, e)
         with D.Relay():
             for what, _ in tried:
