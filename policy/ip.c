@@ -253,6 +253,16 @@ bool ip_equal(const struct ip *a, const struct ip *b)
     return a->family && a->family == b->family && !memcmp(a->b, b->b, a->family == 4 ? 4 : 16);
 }
 
+struct ip ip_unmapped(const struct ip *ip)
+{
+    static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+    struct ip v4 = { .family = 4 };
+    if (ip->family != 6 || memcmp(ip->b, mapped, sizeof mapped) != 0)
+        return *ip;
+    memcpy(v4.b, ip->b + 12, 4);
+    return v4;
+}
+
 unsigned ip_to_sockaddr(const struct ip *ip, uint16_t port, struct sockaddr_storage *ret)
 {
     memset(ret, 0, sizeof *ret);

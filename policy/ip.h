@@ -28,6 +28,8 @@ const char *ip_format(const struct ip *ip, char out[46]);
 int cidr_parse(struct str text, struct cidr *ret);
 bool cidr_contains(const struct cidr *c, const struct ip *ip);
 bool ip_equal(const struct ip *a, const struct ip *b);
+/* What the kernel dials: a v4-mapped address is the IPv4 address; any other is itself. */
+struct ip ip_unmapped(const struct ip *ip);
 struct sockaddr_storage;
 /* Length of the filled address. */
 unsigned ip_to_sockaddr(const struct ip *ip, uint16_t port, struct sockaddr_storage *ret);
