@@ -8,6 +8,7 @@ static const enum event_field shared_fields[] = {
     FIELD_AGENT,       FIELD_CLIENT,      FIELD_CONN_ID,     FIELD_REQUEST_ID, FIELD_METHOD,       FIELD_SCHEME,
     FIELD_HOST,        FIELD_PORT,        FIELD_SNI,         FIELD_PATH,       FIELD_HTTP_VERSION, FIELD_RULE,
     FIELD_CREDENTIALS, FIELD_ORIGIN_ADDR, FIELD_TLS_VERSION, FIELD_TLS_CIPHER, FIELD_TLS_ISSUER,   FIELD_DNS_ID,
+    FIELD_HOST_ADDR,
 };
 
 static inline void set(struct record *r, enum event_field f, struct record_value v)

@@ -84,6 +84,7 @@ static bool said_by_open(unsigned f)
     case FIELD_METHOD:
     case FIELD_SCHEME:
     case FIELD_HOST:
+    case FIELD_HOST_ADDR:
     case FIELD_PORT:
     case FIELD_SNI:
     case FIELD_PATH:

@@ -120,9 +120,10 @@ static void send_prepare(struct child *c, void *ctx)
     if (!takes_part(c))
         return;
     c->answered = c->pid <= 0 || !c->channel; /* one that is down starts on whatever is committed */
-    int *fd = generation_fd(r->next, c->kind);
+    int fds[GENERATION_FDS];
+    size_t n = generation_fds(r->next, c->kind, fds);
     if (!c->answered)
-        child_send(c, &(struct role_msg) { .type = ROLE_PREPARE, .number = r->next->number, .fds = fd, .nfds = 1 });
+        child_send(c, &(struct role_msg) { .type = ROLE_PREPARE, .number = r->next->number, .fds = fds, .nfds = n });
 }
 
 /* Different sources: another minter, on a socket of its own that listens from now on. It is started at the commit. */

@@ -20,7 +20,7 @@
 static const struct role_ops *const all_ops[] = { &role_ops_logger, &role_ops_ca,       &role_ops_minter,
                                                   &role_ops_keeper, &role_ops_resolver, &role_ops_worker };
 
-struct role_snapshot *role_snapshot_new(int fd, struct err *err)
+struct role_snapshot *role_snapshot_new(enum role_kind kind, int fd, int names_fd, struct err *err)
 {
     struct role_snapshot *s = calloc(1, sizeof *s);
     MUST(s);
@@ -38,6 +38,12 @@ struct role_snapshot *role_snapshot_new(int fd, struct err *err)
             r = err_set(err, "%.*s", STR_ARG(diag.n ? diag.lines[0].text : STR("the configuration does not compile")));
     }
     diag_done(&diag);
+    if (r == 0 && names_fd >= 0) {
+        s->names = virtual_table_map(names_fd, &policy_config(s->policy)->synthetic_pool, kind == ROLE_KIND_RESOLVER, err);
+        r = s->names ? 0 : -1;
+    }
+    if (names_fd >= 0)
+        close(names_fd);
     if (r)
         role_snapshot_free(&s);
     return s;
@@ -51,6 +57,7 @@ void role_snapshot_free(struct role_snapshot **sp)
         return;
     if (s->policy)
         policy_unref(&s->policy);
+    virtual_table_unref(&s->names);
     snapshot_done(&s->view);
     sealed_unmap(s->bytes);
     free(s);
@@ -65,10 +72,12 @@ void role_send(struct role *r, const struct role_msg *m)
 static void on_prepare(struct role *r, struct role_msg *m)
 {
     struct err err = { "" };
-    int fd = m->fds[0];
+    int fd = m->fds[0], names_fd = m->nfds > 1 ? m->fds[1] : -1;
     m->fds[0] = -1;
+    if (m->nfds > 1)
+        m->fds[1] = -1;
     role_snapshot_free(&r->prepared);
-    r->prepared = role_snapshot_new(fd, &err);
+    r->prepared = role_snapshot_new(r->ops->kind, fd, names_fd, &err);
     bool good = r->prepared && r->prepared->number == m->number;
     role_send(r,
               &(struct role_msg) { .type = ROLE_PREPARED, .flag = good, .number = m->number, .text = str_c(err.text) });
@@ -198,8 +207,8 @@ static int role_open(struct role *r, struct err *err)
         r->in.ring[0] = r->in.ring[1] = r->in.ring[2] = -1;
     }
     if (r->in.snapshot_fd >= 0) {
-        r->snapshot = role_snapshot_new(r->in.snapshot_fd, err);
-        r->in.snapshot_fd = -1;
+        r->snapshot = role_snapshot_new(r->ops->kind, r->in.snapshot_fd, r->in.names_fd, err);
+        r->in.snapshot_fd = r->in.names_fd = -1;
         if (!r->snapshot)
             return -1;
     }

@@ -10,6 +10,7 @@
 #include "daemon/role_msg.h"
 #include "daemon/role_values.h"
 #include "daemon/snapshot.h"
+#include "dns/virtual_table.h"
 
 enum { ROLE_FD = 3, ROLE_SOURCES_MAX = 1024 };
 
@@ -19,9 +20,10 @@ struct role_snapshot {
     struct str bytes;
     struct snapshot view;
     struct policy *policy;
+    struct virtual_table *names; /* of resolver.synthetic.pool; NULL: this role has none. Only the resolver writes there */
 };
-/* Maps, parses and compiles the snapshot in fd (closed). NULL with the reason. */
-struct role_snapshot *role_snapshot_new(int fd, struct err *err);
+/* Maps, parses and compiles the snapshot in fd, and maps names_fd (-1: none); both are closed. NULL with the reason. */
+struct role_snapshot *role_snapshot_new(enum role_kind kind, int fd, int names_fd, struct err *err);
 void role_snapshot_free(struct role_snapshot **s);
 
 /* What came before GO; descriptors are -1 where none came. A role takes what it uses by setting its slot to -1. */
@@ -29,7 +31,7 @@ struct role_input {
     uint64_t uid, gid;
     int ring[3];
     int files[ROLE_FILE_COUNT];
-    int snapshot_fd, listen_fd;
+    int snapshot_fd, names_fd, listen_fd;
     struct tune tune;
     struct role_source {
         struct mint_source source;

@@ -17,9 +17,10 @@ static int resolver_role_open(struct role *r, struct err *err)
     r->in.files[ROLE_FILE_BUDGETS] = -1;
     r->self = resolver_new(r->loop, r->snapshot->policy, r->snapshot->view.resolv_conf, canary, fd, r->sink, err);
     canary_unref(&canary);
-    return r->self && resolver_set_trust(r->self, r->snapshot->view.system_roots, r->snapshot->view.own_ca, err) == 0
-               ? 0
-               : err_prefix(err, "resolver");
+    if (!r->self || resolver_set_trust(r->self, r->snapshot->view.system_roots, r->snapshot->view.own_ca, err) ||
+        resolver_set_names(r->self, r->snapshot->names, err))
+        return err_prefix(err, "resolver");
+    return 0;
 }
 
 static int resolver_on_message(struct role *r, struct role_msg *m)
@@ -66,7 +67,8 @@ static void resolver_on_commit(struct role *r)
         log_fatal("placeholders: %s", err.text);
     resolver_set_policy(r->self, r->snapshot->policy, r->snapshot->view.resolv_conf, canary);
     canary_unref(&canary);
-    if (resolver_set_trust(r->self, r->snapshot->view.system_roots, r->snapshot->view.own_ca, &err))
+    if (resolver_set_trust(r->self, r->snapshot->view.system_roots, r->snapshot->view.own_ca, &err) ||
+        resolver_set_names(r->self, r->snapshot->names, &err))
         log_fatal("resolver: %s", err.text);
 }
 

@@ -10,7 +10,7 @@
 static void input_init(struct role_input *in)
 {
     *in = (struct role_input) {
-        .uid = UINT32_MAX, .gid = UINT32_MAX, .ring = { -1, -1, -1 }, .snapshot_fd = -1, .listen_fd = -1
+        .uid = UINT32_MAX, .gid = UINT32_MAX, .ring = { -1, -1, -1 }, .snapshot_fd = -1, .names_fd = -1, .listen_fd = -1
     };
     for (int i = 0; i < ROLE_FILE_COUNT; i++)
         in->files[i] = -1;
@@ -64,6 +64,7 @@ static int input_message(struct role *r, struct role_msg *m)
     }
     if (m->type == ROLE_SNAPSHOT && in->snapshot_fd < 0) {
         in->snapshot_fd = take(m, 0);
+        in->names_fd = m->nfds > 1 ? take(m, 1) : -1;
         return 0;
     }
     if (m->type == ROLE_TUNE)
@@ -118,6 +119,7 @@ void role_input_done(struct role_input *in)
     for (size_t i = 0; i < ROLE_FILE_COUNT; i++)
         fd_close(&in->files[i]);
     fd_close(&in->snapshot_fd);
+    fd_close(&in->names_fd);
     fd_close(&in->listen_fd);
     for (size_t i = 0; i < in->nsources; i++) {
         free(in->sources[i].source.argv);

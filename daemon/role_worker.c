@@ -25,6 +25,7 @@ static struct placeholder_table *snapshot_view(const struct role_snapshot *s, st
         .placeholders = placeholder_table_new(s->policy, s->view.install_key, err),
         .system_roots = s->view.system_roots,
         .own_ca = s->view.own_ca,
+        .names = s->names,
     };
     return ret->placeholders;
 }

@@ -67,6 +67,7 @@ struct generation {
     char hash[20];
     struct tune tune;
     int fd_worker, fd_resolver, fd_other; /* sealed snapshots: with the install key, with placeholders, with neither */
+    int fd_names, fd_names_read; /* addresses of resolver.synthetic.pool, for the resolver and the workers; -1: no pool */
 };
 
 /* A dead writer's ring that the logger has not finished. */
@@ -150,8 +151,9 @@ unsigned supervisor_workers_wanted(const struct config *c);
 struct generation *generation_load(struct supervisor *s, struct diag *diag);
 /* Seals the snapshots; mint_socket: the private minter's, or NULL. */
 int generation_seal(struct supervisor *s, struct generation *g, const char *mint_socket, struct err *err);
-/* The sealed snapshot for roles of that kind; still the generation's. */
-int *generation_fd(struct generation *g, enum role_kind kind);
+/* The sealed snapshot for roles of that kind, and what goes with it: one or two descriptors, still the generation's. */
+enum { GENERATION_FDS = 2 };
+size_t generation_fds(const struct generation *g, enum role_kind kind, int ret[GENERATION_FDS]);
 void generation_free(struct generation **g);
 
 /* child.c */

@@ -172,9 +172,10 @@ static int send_parts(struct child *c, struct err *err)
     if (has_ring(c->kind) && send_ring(c, err))
         return -1;
     if (reads_snapshot(c->kind)) {
-        int *fd = generation_fd(s->current, c->kind);
+        int fds[GENERATION_FDS];
+        size_t n = generation_fds(s->current, c->kind, fds);
         c->snapshot = s->current->number;
-        child_send(c, &(struct role_msg) { .type = ROLE_SNAPSHOT, .number = c->snapshot, .fds = fd, .nfds = 1 });
+        child_send(c, &(struct role_msg) { .type = ROLE_SNAPSHOT, .number = c->snapshot, .fds = fds, .nfds = n });
     }
     if (c->kind == ROLE_KIND_RESOLVER && send_file(c, ROLE_FILE_BUDGETS, err))
         return -1;

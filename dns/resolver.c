@@ -44,6 +44,7 @@ struct resolver {
     struct lookups *lookups;
     struct name_guard *guard;
     struct responder *responder;
+    struct virtual_names *names; /* NULL: there is no pool */
     struct own_addresses own;
     struct ip *own_ips;
     uint16_t *own_ports;
@@ -146,6 +147,8 @@ static int on_dial(struct served_worker *w, uint64_t id, struct str body)
         refuse(w, id, END_RATE_LIMITED, "out of memory");
         return 0;
     }
+    if (r->names) /* who connects by a virtual address asks no question for as long as it knows it */
+        virtual_names_use(r->names, ask.agent, ask.host, loop_now_ms(r->loop));
     d->chain = w->dials[id % DIAL_SLOTS];
     w->dials[id % DIAL_SLOTS] = d;
     return 0;
@@ -291,9 +294,10 @@ void resolver_free(struct resolver **rp)
         return;
     while (r->workers)
         worker_free(r->workers);
-    responder_free(&r->responder); /* its questions wait for look-ups */
+    responder_free(&r->responder); /* before what it borrows; its questions wait for look-ups */
     lookups_free(&r->lookups);
     name_guard_free(&r->guard);
+    virtual_names_free(&r->names);
     dns_log_free(&r->log);
     snapshot_unref(&r->snapshot);
     free(r->own_ips);
@@ -319,6 +323,19 @@ int resolver_set_trust(struct resolver *r, struct str system_roots, struct str o
     upstream_set_trust(lookups_upstream(r->lookups), trust);
     SSL_CTX_free(trust);
     return wanted && !trust ? -1 : 0;
+}
+
+int resolver_set_names(struct resolver *r, struct virtual_table *t, struct err *err)
+{
+    struct virtual_names *names = NULL;
+    if (t && r->names && virtual_table_same(virtual_names_table(r->names), t))
+        return 0;
+    if (t && !(names = virtual_names_new(t, loop_now_ms(r->loop), err)))
+        return -1;
+    virtual_names_free(&r->names);
+    r->names = names;
+    responder_set_names(r->responder, names);
+    return 0;
 }
 
 void resolver_set_own(struct resolver *r, const struct own_addresses *own)

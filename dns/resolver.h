@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "dns/canary.h"
+#include "dns/virtual_table.h"
 #include "policy/policy.h"
 
 struct resolver;
@@ -25,6 +26,9 @@ void resolver_set_policy(struct resolver *r, struct policy *p, struct str resolv
  * system's, never own_ca. Said after resolver_new and after each resolver_set_policy; without it such a server is asked
  * nothing. 0, or -1: the trust store is empty or cannot be read. */
 int resolver_set_trust(struct resolver *r, struct str system_roots, struct str own_ca, struct err *err);
+/* The table for addresses of resolver.synthetic.pool, mapped for writing; a reference of its own is taken. NULL: there is
+ * none. 0 or -1: out of memory. */
+int resolver_set_names(struct resolver *r, struct virtual_table *t, struct err *err);
 /* Serves one worker; takes fd. */
 int resolver_add_worker(struct resolver *r, unsigned index, int fd, struct err *err);
 /* Serves the DNS port on these sockets; takes both, also on failure. A text that is there already is replaced. */

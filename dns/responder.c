@@ -63,6 +63,7 @@ struct responder {
     const struct own_addresses *own;
     struct dns_port *port;
     struct snapshot *snapshot;
+    struct virtual_names *names;
     struct forward *forwards;
     struct fair_rate rate;
     struct fair_stock waiting;
@@ -193,9 +194,32 @@ static void put_vetted(const struct responder *r, struct asked *a, const struct 
         negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
 }
 
+/* An address for this name alone, which whoever connects to it can be asked back for. */
+static void put_virtual(const struct responder *r, struct asked *a)
+{
+    const struct config *c = r->snapshot->config;
+    uint32_t place;
+    if (!dns_log_ready(r->log)) {
+        refuse(a, WIRE_SERVFAIL, END_AUDIT_UNAVAILABLE, NULL);
+    } else if (!r->names || !address_pool_equal(virtual_table_pool(virtual_names_table(r->names)), &c->synthetic_pool)) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "no memory for resolver.synthetic.pool");
+    } else if (!virtual_names_give(r->names, a->agent->name, host_str(&a->ruling.host), loop_now_ms(r->loop),
+                                   c->limits.virtual_hold, &place)) {
+        refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED,
+               "the agent has its share of resolver.synthetic.pool: a larger pool (or limits.virtual_bytes) has room for more names");
+    } else {
+        a->ips[a->n++] = address_pool_address(&c->synthetic_pool, family_of(a->q->type), place);
+        a->ttl_s = SYNTHETIC_TTL_S;
+    }
+}
+
 static void put_synthetic(const struct responder *r, struct asked *a)
 {
     const struct config *c = r->snapshot->config;
+    if (address_pool_has(&c->synthetic_pool, family_of(a->q->type))) {
+        put_virtual(r, a);
+        return;
+    }
     const struct ip *ip = a->q->type == DNS_TYPE_A ? &c->synthetic_v4 : &c->synthetic_v6;
     if (!ip->family) {
         negative(a, WIRE_NOERROR, ANSWER_NEGATIVE_S);
@@ -649,6 +673,11 @@ void responder_set_snapshot(struct responder *r, struct snapshot *s)
     snapshot_unref(&r->snapshot);
     r->snapshot = s;
     dns_port_set_limits(r->port, &s->config->limits);
+}
+
+void responder_set_names(struct responder *r, struct virtual_names *names)
+{
+    r->names = names;
 }
 
 int responder_add_listener(struct responder *r, struct str text, int tcp_fd, int udp_fd, struct err *err)

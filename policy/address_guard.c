@@ -132,19 +132,11 @@ static size_t embedded(const struct ip *ip, struct ip out[EMBEDDED_MAX])
     return n;
 }
 
-/* A v4-mapped address is what the kernel dials as IPv4. */
-static struct ip unmapped(const struct ip *ip)
-{
-    if (ip->family == 6 && starts(ip, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12))
-        return v4_at(ip->b + 12);
-    return *ip;
-}
-
 /* Ourselves: as bound, and by loopback where bound to any address. (Interface addresses are listed one by one.) */
 static bool is_own(const struct ip *ip, uint16_t port, const struct own_addresses *own)
 {
     for (size_t i = 0; own && i < own->n; i++) {
-        struct ip listed = unmapped(&own->ips[i]);
+        struct ip listed = ip_unmapped(&own->ips[i]);
         if (own->ports[i] == port && (ip_equal(&listed, ip) || (is_unspecified(&listed) && is_loopback(ip))))
             return true;
     }
@@ -174,13 +166,17 @@ static bool refused(const struct policy *p, const struct rule *rule, const struc
         *ret_why = "own listener";
         return true;
     }
+    if (address_pool_contains(&policy_config(p)->synthetic_pool, ip)) { /* it stands for a name and leads nowhere */
+        *ret_why = "virtual";
+        return true;
+    }
     return row->class == GUARD_CLOSED && !is_allowed(p, rule, ip);
 }
 
 enum end address_guard(const struct policy *p, const struct rule *rule, const struct ip *ip, uint16_t port,
                        const struct own_addresses *own, const char **ret_why)
 {
-    struct ip outer = unmapped(ip), inner[EMBEDDED_MAX];
+    struct ip outer = ip_unmapped(ip), inner[EMBEDDED_MAX];
     const char *why = "no address";
     bool deny = !outer.family || refused(p, rule, &outer, port, own, &why);
     if (outer.family == 6 && !is_unspecified(&outer) && !is_loopback(&outer)) {

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
+#include "policy/address_pool.h"
 #include "policy/host.h"
 #include "policy/ip.h"
 
@@ -175,6 +176,8 @@ struct config {
     size_t nhosts;
     bool dns_forward;                     /* resolver.answer: forward */
     struct ip synthetic_v4, synthetic_v6; /* family 0: none */
+    struct address_pool synthetic_pool;
+    struct config_at synthetic_pool_at;
     struct config_ca_file *ca_files;
     size_t nca_files;
     struct cidr *allow_addresses;

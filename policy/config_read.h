@@ -114,6 +114,7 @@ bool read_upstreams(struct config_reader *r, const struct ynode *v, void *out);
 bool read_resolver_hosts(struct config_reader *r, const struct ynode *v, void *out);
 bool read_dns_answer(struct config_reader *r, const struct ynode *v, void *out);
 bool read_synthetic(struct config_reader *r, const struct ynode *v, void *out);
+bool read_synthetic_pool(struct config_reader *r, const struct ynode *v, void *out);
 bool read_ipv4(struct config_reader *r, const struct ynode *v, void *out);
 bool read_ipv6(struct config_reader *r, const struct ynode *v, void *out);
 bool read_origin(struct config_reader *r, const struct ynode *v, void *out);

@@ -18,7 +18,7 @@ const char *end_code(enum end e);
 unsigned end_status(enum end e);
 const char *end_sentence(enum end e);
 const char *end_hint(enum end e);
-/* The value whose code this is, or END_UNSET. */
+/* The (first) value whose code this is, or END_UNSET. */
 enum end end_from_code(struct str code);
 
 #endif

@@ -455,9 +455,9 @@ static void check_tunnels(const struct policy *p, struct diag *diag)
 static void check_dns(const struct policy *p, struct diag *diag)
 {
     const struct config *c = p->config;
-    if (c->ndns && !c->dns_forward && !c->synthetic_v4.family && !c->synthetic_v6.family)
+    if (c->ndns && !c->dns_forward && !c->synthetic_v4.family && !c->synthetic_v6.family && !address_pool_given(&c->synthetic_pool))
         policy_error(p, diag, c->dns[0].at,
-                     "listen.dns: expected resolver.synthetic with v4 or v6 for what it answers (or resolver.answer: forward), got neither");
+                     "listen.dns: expected resolver.synthetic with v4, v6 or pool for what it answers (or resolver.answer: forward), got none");
     for (size_t i = 0; i < c->ndns; i++)
         for (size_t k = 0; k < c->nproxy; k++)
             if (c->proxy[k].kind != LISTENER_UNIX && ip_equal(&c->dns[i].ip, &c->proxy[k].ip) && c->dns[i].port == c->proxy[k].port)
@@ -476,4 +476,5 @@ void policy_check(struct policy *p, struct diag *diag)
     check_shadows(p, diag);
     check_tunnels(p, diag);
     check_dns(p, diag);
+    policy_check_pool(p, diag);
 }

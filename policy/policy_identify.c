@@ -219,20 +219,9 @@ void identity_compile(struct policy *p, struct diag *diag)
 
 /* --- looking up --- */
 
-/* A v4-mapped source (a v6 socket that also takes v4) is the v4 address it stands for. */
-static struct ip unmapped(const struct ip *ip)
-{
-    static const uint8_t front[12] = { [10] = 0xff, [11] = 0xff };
-    struct ip v4 = { .family = 4 };
-    if (ip->family != 6 || memcmp(ip->b, front, sizeof front))
-        return *ip;
-    memcpy(v4.b, ip->b + 12, 4);
-    return v4;
-}
-
 static const struct agent *by_source(const struct identity *x, const struct ip *source)
 {
-    struct ip ip = unmapped(source);
+    struct ip ip = ip_unmapped(source); /* a v6 socket that also takes v4 */
     size_t lo = 0, hi = x->nsources; /* the last claim that starts at or before ip */
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;

@@ -65,6 +65,8 @@ struct policy {
 void identity_compile(struct policy *p, struct diag *diag);
 /* What parsing could not see: references, suffix scopes, placeholders, shadowed rules. */
 void policy_check(struct policy *p, struct diag *diag);
+/* The same of resolver.synthetic.pool. */
+void policy_check_pool(const struct policy *p, struct diag *diag);
 
 static inline bool agent_in(const struct policy *p, const uint64_t *set, const struct agent *a)
 {

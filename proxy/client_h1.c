@@ -6,6 +6,7 @@
 
 #include "proxy/exchange_steps.h"
 #include "proxy/reply.h"
+#include "proxy/virtual_host.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -99,7 +100,7 @@ static void check_host_field(struct exchange *x, const struct h1_head *h, struct
         fault(x, END_BAD_REQUEST, "the Host field is not a host name");
         return;
     }
-    if (!host_eq(&host, &x->host) || port != x->port)
+    if (!virtual_host_same(&x->host, &x->said, &host) || port != x->port)
         fault(x, END_MISDIRECTED, "the Host field names another host or port than the connection");
 }
 
@@ -118,6 +119,7 @@ static void tunnel_request(struct client *c, const struct h1_head *h)
         host_value = x->req.fields[host_at].f.value;
     x->scheme = c->scheme;
     x->host = c->host;
+    x->said = c->said;
     x->port = c->port;
     x->bad_target = false;
     struct str t = x->req.target;
@@ -134,7 +136,7 @@ static void tunnel_request(struct client *c, const struct h1_head *h)
         same = same && authority_parse(str_sub(rest, 0, end), c->scheme == SCHEME_HTTPS ? 443 : 80, &host, &port, NULL) == 0;
         if (!same)
             fault(x, END_BAD_REQUEST, "the request target is no path");
-        else if (!host_eq(&host, &x->host) || port != x->port)
+        else if (!virtual_host_same(&x->host, &x->said, &host) || port != x->port)
             fault(x, END_MISDIRECTED, "the absolute-form target names another host than the tunnel");
         else if (end == rest.n || rest.p[end] != '/')
             fault(x, END_BAD_REQUEST, "the absolute-form target has no path");
@@ -166,23 +168,26 @@ static void absolute_request(struct client *c, const struct h1_head *h)
         x->scheme = SCHEME_HTTPS;
         rest = str_from(t, 8);
     }
-    size_t end = 0;
-    while (end < rest.n && rest.p[end] != '/' && rest.p[end] != '?' && rest.p[end] != '#')
-        end++;
+    size_t n = 0;
+    while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '?' && rest.p[n] != '#')
+        n++;
     if (!rest.p) {
         fault(x, END_BAD_REQUEST, "the target is neither CONNECT host:port nor http://host/path");
         x->req.target = STR_NONE;
-    } else if (authority_parse(str_sub(rest, 0, end), x->scheme == SCHEME_HTTPS ? 443 : 80, &x->host, &x->port, &err)) {
+    } else if (authority_parse(str_sub(rest, 0, n), x->scheme == SCHEME_HTTPS ? 443 : 80, &x->host, &x->port, &err)) {
         fault(x, END_BAD_REQUEST, err.text);
         x->req.target = STR_NONE;
         exchange_why(x, err.text);
     } else {
         x->bad_target = false;
-        x->req.target = str_from(rest, end);
+        x->req.target = str_from(rest, n);
         if (!x->req.target.n)
             x->req.target = STR("/");
         else if (x->req.target.p[0] != '/')
             fault(x, END_BAD_REQUEST, "the target has no path");
+        enum end end = virtual_host_name(x->view, str_c(x->agent_name), &x->host, &x->said);
+        if (end != END_OK)
+            fault(x, end, "an address of resolver.synthetic.pool");
         check_host_field(x, h, has_host ? x->req.fields[host_at].f.value : STR_NONE);
         if (x->scheme == SCHEME_HTTPS && !c->listener->local && c->listener->kind != LISTENER_TLS && !c->view->config->absolute_https)
             fault(x, END_BAD_REQUEST, "an https:// target carries clear text to this listener: use CONNECT, or set origin.absolute_https");
@@ -199,6 +204,7 @@ static void proxy_request(struct client *c, const struct h1_head *h)
     }
     const struct agent *agent = NULL;
     c->agent_name[0] = 0;
+    c->said = (struct ip) { 0 };
     enum identify_result who = client_h1_identify(c, h, &agent);
     /* Whoever it was: where it wanted to go is worth a line in the log. */
     bool named = connect && authority_parse(h->target, 0, &c->host, &c->port, NULL) == 0;
@@ -241,6 +247,7 @@ static void bad_head(struct client *c, enum h1_result r, const struct h1_fault *
     buf_reset(&c->in);
     if (c->tunnel) {
         x->host = c->host;
+        x->said = c->said;
         x->port = c->port;
         x->scheme = c->scheme;
         x->bad_target = false;

@@ -3,6 +3,7 @@
  * From a header block to an exchange, and the body that follows it. */
 #include "proxy/client_h2_stream.h"
 
+#include "proxy/virtual_host.h"
 
 #include <nghttp2/nghttp2.h>
 
@@ -30,7 +31,7 @@ static void check_authority(struct exchange *x, const struct h2_request *q)
             continue;
         if (authority_parse(said[i], dflt, &host, &port, NULL))
             fault(x, END_BAD_REQUEST, "the :authority or Host is not a host name");
-        else if (!host_eq(&host, &x->host) || port != x->port)
+        else if (!virtual_host_same(&x->host, &x->said, &host) || port != x->port)
             fault(x, END_MISDIRECTED, "the :authority or Host names another host or port than the connection");
     }
 }
@@ -53,6 +54,7 @@ static struct exchange *make_exchange(struct client_stream *s, bool end, struct 
     memcpy(x->agent_name, c->agent_name, sizeof x->agent_name);
     x->agent = client_agent(c);
     x->host = c->host;
+    x->said = c->said;
     x->port = c->port;
     x->scheme = c->scheme;
     s->in_end = end;

@@ -37,6 +37,7 @@ static void begin(struct client *c, const struct h1_head *h, enum tunnel kind)
     x->tunnel = kind;
     x->no_pool = true;
     x->host = c->host;
+    x->said = c->said;
     x->port = c->port;
     x->bad_target = false;
     x->req.method = STR("CONNECT");

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "proxy/client_h2.h"
 #include "proxy/first_bytes.h"
+#include "proxy/virtual_host.h"
 
 #include <stdio.h>
 #include <sys/socket.h>
@@ -24,6 +25,7 @@ void client_tunnel_refuse(struct client *c, const struct h1_head *h, enum end en
     }
     if (target) {
         x->host = c->host;
+        x->said = c->said;
         x->port = c->port;
         x->bad_target = false;
     }
@@ -51,6 +53,9 @@ enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct
     *ret_inside = false;
     if (c->w->draining)
         return END_DRAINING;
+    enum end end = virtual_host_name(c->view, agent->name, &c->host, &c->said);
+    if (end != END_OK)
+        return end;
     policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), ret);
     if (ret->kind != VERDICT_DENY)
         return END_OK;

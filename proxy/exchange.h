@@ -131,6 +131,7 @@ struct exchange {
     char agent_name[CONFIG_NAME_MAX + 1]; /* survives a change of view, for the log */
     enum scheme scheme;
     struct host host;
+    struct ip said; /* the virtual address by which the client named it; family 0: it did not */
     uint16_t port;
     bool bad_target; /* host and port were not read */
     char request_id[27];

@@ -216,7 +216,10 @@ static void put_shared(struct exchange *x, struct event *e)
         put_word(x, e, FIELD_METHOD, x->req.method);
     put_known(e, FIELD_SCHEME, str_c(x->tunnel ? (x->tunnel == TUNNEL_ANY ? "tcp" : "tls") : scheme_name(x->scheme)));
     if (!x->bad_target) {
+        char said[46];
         put_host(x, e);
+        if (x->said.family)
+            event_put_str(e, FIELD_HOST_ADDR, str_c(ip_format(&x->said, said)));
         event_put_u64(e, FIELD_PORT, x->port);
     }
     if (x->sni[0])

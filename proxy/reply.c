@@ -76,6 +76,7 @@ static const char *proxy_error(enum end end)
     case END_TIMEOUT:
         return "http_response_timeout";
     case END_ADDRESS_DENIED:
+    case END_ADDRESS_UNKNOWN:
         return "destination_ip_prohibited";
     case END_BAD_REQUEST:
     case END_MISDIRECTED:

@@ -71,6 +71,7 @@ struct view *view_new(const struct worker_snapshot *s, uint64_t number, struct e
     v->placeholders = placeholder_table_ref(s->placeholders);
     v->placeholder_needles = placeholder_needles(v->placeholders);
     v->own_ca = dup_str(s->own_ca);
+    v->names = virtual_table_ref(s->names);
     v->origin_tls = origin_tls_new(v->policy, s->system_roots, s->own_ca, err);
     v->canary = v->origin_tls ? make_canary(v->placeholders, err) : NULL;
     if (!v->canary || !v->own_ca.p || make_parent_login(v, err)) {
@@ -94,6 +95,7 @@ void view_unref(struct view **vp)
         return;
     SSL_CTX_free(v->origin_tls);
     canary_unref(&v->canary);
+    virtual_table_unref(&v->names);
     placeholder_table_unref(&v->placeholders);
     policy_unref(&v->policy);
     free((char *)(uintptr_t)v->own_ca.p);

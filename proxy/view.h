@@ -19,6 +19,7 @@ struct view {
     struct placeholder_table *placeholders;
     struct needles *placeholder_needles;
     struct canary *canary; /* pieces of them, for names */
+    struct virtual_table *names; /* NULL: none */
     SSL_CTX *origin_tls;
     struct str own_ca; /* PEM, owned */
     struct str parent_login; /* "Basic …" for origin.parent_proxy, owned; STR_NONE: none */

@@ -9,6 +9,7 @@
 #include "audit/sink.h"
 #include "base/err.h"
 #include "base/loop.h"
+#include "dns/virtual_table.h"
 #include "mint/placeholder.h"
 #include "policy/policy.h"
 #include "proxy/run_login.h"
@@ -21,6 +22,7 @@ struct worker_snapshot {
     struct placeholder_table *placeholders;
     struct str system_roots; /* PEM bundle of the system trust store (used where origin.ca_file lists `system`) */
     struct str own_ca;       /* PEM of our CA: sent with /ca.pem, never trusted for origins */
+    struct virtual_table *names; /* of resolver.synthetic.pool; NULL: there is none */
 };
 struct worker_options {
     unsigned index;

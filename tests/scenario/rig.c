@@ -651,7 +651,7 @@ static int make_policy(struct rig *r, struct str config, char *why, size_t why_s
 
 static struct worker_snapshot snapshot_of(struct rig *r)
 {
-    return (struct worker_snapshot) { r->policy, r->table, buf_str(&r->origin_ca_pem), buf_str(&r->ca_pem) };
+    return (struct worker_snapshot) { r->policy, r->table, buf_str(&r->origin_ca_pem), buf_str(&r->ca_pem), NULL };
 }
 
 static int open_log(struct rig *r, char *why, size_t why_size)

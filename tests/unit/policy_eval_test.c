@@ -801,7 +801,8 @@ static void test_end_table(void **state)
     (void)state;
     for (unsigned i = 0; i < END_COUNT; i++) {
         enum end e = (enum end)i;
-        assert_int_equal(end_from_code(str_c(end_code(e))), e);
+        /* one code, two sentences: the address is not allowed, the address is nobody's */
+        assert_int_equal(end_from_code(str_c(end_code(e))), e == END_ADDRESS_UNKNOWN ? END_ADDRESS_DENIED : e);
         assert_true(strlen(end_sentence(e)) <= 120);
         for (const char *c = end_sentence(e); *c; c++)
             assert_true(*c >= 0x20 && *c < 0x7f);

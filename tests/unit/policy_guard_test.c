@@ -356,10 +356,37 @@ static void test_identify(void **state)
     policy_unref(&p);
 }
 
+/* An address of resolver.synthetic.pool leads nowhere, and nothing opens it. */
+static void test_guard_pool(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *ip;
+        bool virtual;
+    } rows[] = {
+        { "10.78.0.9", true },  { "10.78.0.0", true },  { "10.79.0.9", false },      { "::ffff:10.78.0.9", true }, { "::ffff:10.79.0.9", false },
+        { "fd78::9", true },    { "fd79::9", false },   { "64:ff9b::10.78.0.9", true }, { "2002:0a4e:0009::", true }, { "2002:0a4f:0009::", false },
+    };
+    struct policy *p = make("version: 1\nresolver:\n  synthetic: {pool: [10.78.0.0/16, \"fd78::/64\"]}\n"
+                            "origin:\n  allow_addresses: [0.0.0.0/0, \"::/0\"]\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ip ip;
+        const char *why = "";
+        assert_int_equal(ip_parse(str_c(rows[i].ip), &ip), 0);
+        enum end end = address_guard(p, NULL, &ip, 443, NULL, &why);
+        if (end != (rows[i].virtual ? END_ADDRESS_DENIED : END_OK))
+            fail_msg("%s: %s", rows[i].ip, why);
+        if (rows[i].virtual)
+            assert_string_equal(why, "virtual");
+    }
+    policy_unref(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_guard_pool),
         cmocka_unit_test(test_guard_exceptions_are_narrow),
         cmocka_unit_test(test_guard_own),
         cmocka_unit_test(test_identify),
