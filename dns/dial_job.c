@@ -287,6 +287,7 @@ static enum end guarded(struct dial_job *j, bool *ret_waits, const char **ret_wh
                                   .rule = a->rule,
                                   .host = &j->host,
                                   .name = host_str(&j->host),
+                                  .port = j->port,
                                   .event = DETECTOR_DIAL,
                                   .observe = a->observe,
                                   .client = str_c(a->client),
@@ -334,7 +335,8 @@ static void resolve(struct dial_job *j, const struct host *host)
         return;
     }
     const char *why;
-    if (j->state == JOB_TARGET && !special_name_written(j->target->rule, host)) {
+    if (j->state == JOB_TARGET && !special_name_written(j->target->rule, host) &&
+        !(j->target->rule && policy_written(j->target->snapshot->policy, j->target->agent, host, j->port, 0, clock_wall_us()))) {
         switch (special_name(host_str(host), &why)) {
         case SPECIAL_NO:
             break;

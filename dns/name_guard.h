@@ -28,7 +28,8 @@ struct name_guard_ask {
     const struct rule *rule;   /* that lets it through; NULL: none */
     const struct host *host;   /* NULL: it can be none */
     struct str name;           /* as policy saw it */
-    uint16_t qtype;
+    uint16_t qtype; /* of a question */
+    uint16_t port;  /* of a dial, else 0 */
     enum detector_event event;
     bool fixed;                /* resolver.hosts has it */
     bool observe;              /* no rule lets it through, mode: observe does */

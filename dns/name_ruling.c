@@ -12,14 +12,10 @@ static void refuse(struct name_ruling *r, enum end code, const char *why)
     r->why = why;
 }
 
+/* Where none decides, as where one lists nothing. */
 static bool type_listed(const struct rule *rule, uint16_t type)
 {
-    if (!rule || !rule->ndns_types)
-        return type == DNS_TYPE_A || type == DNS_TYPE_AAAA;
-    for (size_t i = 0; i < rule->ndns_types; i++)
-        if (rule->dns_types[i] == type)
-            return true;
-    return false;
+    return rule ? policy_rule_lists(rule, type) : type == DNS_TYPE_A || type == DNS_TYPE_AAAA;
 }
 
 void name_rule(const struct snapshot *s, const struct agent *agent, const struct query *q, int64_t now_us,
@@ -40,7 +36,8 @@ void name_rule(const struct snapshot *s, const struct agent *agent, const struct
     r->rule = v.rule;
     bool reached = v.kind == VERDICT_ALLOW || v.kind == VERDICT_TUNNEL || v.kind == VERDICT_OBSERVE ||
                    (v.kind == VERDICT_ASK && !s->config->dns_forward); /* before a person says yes, nothing leaves */
-    bool written = r->fixed || special_name_written(v.rule, &r->host);
+    bool written = r->fixed || special_name_written(v.rule, &r->host) ||
+                   (reached && policy_written(s->policy, agent, &r->host, 0, q->type, now_us) > 0);
     if (!written && special_name(host_str(&r->host), &why) != SPECIAL_NO) {
         bool absent = special_name_absent(host_str(&r->host));
         if (reached || absent)

@@ -81,6 +81,13 @@ void policy_eval_connect(const struct policy *p, const struct agent *agent, cons
  * first, VERDICT_OBSERVE, or a deny, which is certain. */
 void policy_eval_name(const struct policy *p, const struct agent *agent, const struct host *host, int64_t now_us,
                       struct verdict *ret);
+/* May a question of this type be asked under the rule? Without dns_types: A and AAAA. */
+bool policy_rule_lists(const struct rule *rule, uint16_t dns_type);
+/* How much of the name did an operator write, in some rule that would let this agent through if all those by `*` or by a
+ * longer pattern were away? Bytes at its end: all of it, a suffix ("*.x.test": 6), or 0. What else is in the name may be
+ * somebody's message. port: of a dial, 0: of a question (on some port of the rule's own); dns_type: of a question, or 0. */
+size_t policy_written(const struct policy *p, const struct agent *agent, const struct host *host, uint16_t port,
+                      uint16_t dns_type, int64_t now_us);
 /* Would a client that comes to this host by CONNECT or SOCKS5 be tunnelled? Then *ret is that verdict, and no request is seen. */
 bool policy_tunnels(const struct policy *p, const struct ask *ask, struct verdict *ret);
 /* Paths that are refused whatever the rules say: dot segments in any encoding, `\`, %00, bad %, fragments, raw control

@@ -3,6 +3,7 @@
  * The decisions. The index yields the rules that name the host, in the order of the file; the first that fits decides.
  * What did not fit tells the nearest miss: port and scheme, then method, then path. Deny rules that do not fit are no
  * misses. A tunnel rule is for CONNECT alone: no request inside one that is intercepted fits it. */
+#include "policy/dns_type.h"
 #include "policy/path_pattern.h"
 #include "policy/policy_impl.h"
 
@@ -265,6 +266,88 @@ void policy_eval_name(const struct policy *p, const struct agent *agent, const s
         decide(&v, denies);
     observe(p, &v);
     *ret = v;
+}
+
+bool policy_rule_lists(const struct rule *rule, uint16_t dns_type)
+{
+    if (!rule->ndns_types)
+        return dns_type == DNS_TYPE_A || dns_type == DNS_TYPE_AAAA;
+    for (size_t i = 0; i < rule->ndns_types; i++)
+        if (rule->dns_types[i] == dns_type)
+            return true;
+    return false;
+}
+
+/* Bytes at the end of the host that one of the rule's patterns writes out. */
+static size_t rule_written(const struct rule *rule, const struct host *host)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < rule->nhosts; i++) {
+        const struct host_pattern *h = &rule->hosts[i];
+        size_t n = h->kind == PATTERN_EXACT ? host->n : h->kind == PATTERN_SUFFIX ? h->host.n : 0;
+        if (n > most && host_pattern_matches(h, host))
+            most = n;
+    }
+    return most;
+}
+
+/* Does nothing that comes before the rule, and that is no allow rule, keep a connection to this port from it? */
+static bool reached_without(const struct policy *p, const struct rule *rule, const struct agent *agent,
+                            const struct host *host, uint16_t port, int64_t now_us)
+{
+    struct id_walk walk __attribute__((uninitialized));
+    uint32_t id;
+    bool denies = false;
+    if (connect_chance(rule, port) == CHANCE_NO)
+        return false;
+    id_walk_start(&walk, p->rule_index, host);
+    while (id_walk_next(&walk, &id)) {
+        const struct rule *before = &p->config->rules[id];
+        if (before == rule)
+            return rule->action == RULE_ALLOW || !denies; /* as at CONNECT: no tunnel where a request may be denied */
+        if ((before->action != RULE_DENY && before->action != RULE_ASK) || !rule_live(p, before, agent, now_us))
+            continue;
+        enum chance chance = connect_chance(before, port);
+        if (chance == CHANCE_YES)
+            return false;
+        denies |= chance == CHANCE_MAYBE && before->action == RULE_DENY;
+    }
+    return false;
+}
+
+static bool reached_on_some_port(const struct policy *p, const struct rule *rule, const struct agent *agent,
+                                 const struct host *host, int64_t now_us)
+{
+    static const uint16_t both[] = { 443, 80 };
+    const uint16_t *ports = rule->nports ? rule->ports : both;
+    size_t n = rule->nports ? rule->nports : 2;
+    for (size_t i = 0; i < n; i++)
+        if (reached_without(p, rule, agent, host, ports[i], now_us))
+            return true;
+    return false;
+}
+
+size_t policy_written(const struct policy *p, const struct agent *agent, const struct host *host, uint16_t port,
+                      uint16_t dns_type, int64_t now_us)
+{
+    struct id_walk walk __attribute__((uninitialized));
+    size_t most = 0;
+    uint32_t id;
+    if (!agent || !host)
+        return 0;
+    id_walk_start(&walk, p->rule_index, host);
+    while (most < host->n && id_walk_next(&walk, &id)) {
+        const struct rule *rule = &p->config->rules[id];
+        if ((rule->action != RULE_ALLOW && rule->action != RULE_TUNNEL) || !rule_live(p, rule, agent, now_us))
+            continue;
+        size_t n = rule_written(rule, host);
+        if (n <= most || (dns_type && !policy_rule_lists(rule, dns_type)))
+            continue;
+        if (port ? reached_without(p, rule, agent, host, port, now_us)
+                 : reached_on_some_port(p, rule, agent, host, now_us))
+            most = n;
+    }
+    return most;
 }
 
 bool policy_tunnels(const struct policy *p, const struct ask *ask, struct verdict *ret)

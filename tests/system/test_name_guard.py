@@ -105,6 +105,24 @@ def test_connect():
                 assert c["verdict"] == "deny" and c["rule"] == "elsewhere", c
 
 
+def test_written_in_another_rule():
+    """A pattern decides, and another rule writes the name out: it costs nothing, whichever comes first, by questions and by CONNECT; and it may be a special
+    name. The control: the same without that rule."""
+    names = [f"{coded()}.up.test" for _ in range(40)] + [f"{coded()}.other.test" for _ in range(40)]
+    pattern = '  - {name: pattern, hosts: ["*.up.test", "*.other.test", "*"], ports: [443, PORT], action: allow}\n'
+    exact = f"  - {{name: exact, hosts: [{', '.join(names)}, printer.internal], ports: [443, PORT], action: allow}}\n"
+    for rules, free in ((pattern + exact, True), (exact + pattern, True), (pattern, False)):
+        with guarded(rules=rules) as lab:
+            codes = [lab.dns.ask(q).code for q in names[:40]] + [code_of(lab, q) for q in names[40:]]
+            assert ("REFUSED" not in codes and "exfiltration" not in codes) == free, codes
+            assert (carried(lab, "up.test") | carried(lab, "other.test") == set(names)) == free
+            assert (lab.dns.ask("printer.internal").code == "NOERROR") == free
+            if free:
+                assert not lab.events("finding")
+            else:
+                finding(lab, agent="coder", **{"class": "dns_tunnel"})
+
+
 # ---------------------------------------------------------------- observe
 
 

@@ -245,7 +245,8 @@ static void test_guard(void **state)
         enum end end;
     } table[] = {
         { "plain.b.test", "closed", END_ADDRESS_DENIED },
-        { "plain.b.test", "any", END_HOST_DENIED /* .test by "*" only */ },
+        { "plain.c.test", "any", END_HOST_DENIED /* .test by "*" only */ },
+        { "plain.b.test", "any", END_OK /* "closed" writes "*.b.test" */ },
         { "plain.a.test", "closed", END_ADDRESS_DENIED },
         { "plain.a.test", "web", END_OK },
         { "fixed.test", "closed", END_ADDRESS_DENIED },
