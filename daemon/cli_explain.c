@@ -2,12 +2,15 @@
  *
  * `outgate explain`: the same functions that a worker calls, in its order, fed from the command line. Headers are
  * looked at for placeholders as the swap would. What lies behind the verdict (addresses, the origin, a lease) it cannot
- * know. */
+ * know. `DNS NAME` in the place of a method and a URL asks what the DNS port would answer; `dns:NAME?type=TXT` (RFC 4501) names
+ * another type than A. */
 #include "base/clock.h"
 #include "base/field.h"
 #include "daemon/cli.h"
+#include "daemon/cli_explain_name.h"
 #include "daemon/files.h"
 #include "mint/swap.h"
+#include "policy/dns_type.h"
 #include "proxy/rewrite.h"
 
 #include <jansson.h>
@@ -175,7 +178,7 @@ static const char *verdict_of(const struct verdict *v, const struct outcome *o)
 }
 
 static void print_json(const struct gather *g, const struct verdict *v, struct str steps,
-                       const struct swap_answer *swap, const struct outcome *o)
+                       const struct swap_answer *swap, const struct outcome *o, const struct name_part *name)
 {
     json_t *lines = json_array(), *credentials = json_array();
     struct str rest = steps, line;
@@ -188,20 +191,24 @@ static void print_json(const struct gather *g, const struct verdict *v, struct s
                              "passes", o->passes, "steps", lines, "credentials", credentials, "config", g->path);
     json_object_set_new(root, "rule", v->rule ? json_stringn(v->rule->name.p, v->rule->name.n) : json_null());
     json_object_set_new(root, "hint", json_string(o->code == END_OK ? "" : end_hint(o->code)));
+    if (name)
+        name_part_json(g, name, root);
     char *text = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     printf("%s\n", text ? text : "{}");
     free(text);
 }
 
-static void print_text(const struct verdict *v, struct str steps, const struct question *q,
-                       const struct swap_answer *swap, const struct outcome *o)
+static void print_text(const struct gather *g, const struct verdict *v, struct str steps, const struct question *q,
+                       const struct swap_answer *swap, const struct outcome *o, const struct name_part *name)
 {
     printf("%.*s", STR_ARG(steps));
     if (steps.n && steps.p[steps.n - 1] != '\n')
         putchar('\n');
     for (size_t i = 0; i < swap->plan.nwanted; i++)
         printf("credential %.*s is swapped in\n", STR_ARG(swap->plan.wanted[i]->name));
+    if (name)
+        name_part_print(g, name);
     if (!o->by_rule)
         printf("%s: %s%s%s%s\n", end_code(o->code), end_sentence(o->code), o->why[0] ? " (" : "", o->why,
                o->why[0] ? ")" : "");
@@ -230,12 +237,71 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
     else
         swap.known = true;
     struct outcome o = judge(q, &v, &swap);
-    if (cli->json)
-        print_json(g, &v, buf_str(&steps), &swap, &o);
-    else
-        print_text(&v, buf_str(&steps), q, &swap, &o);
+    struct name_part part, *name = host_is_ip(&q->host) ? NULL : &part; /* nobody is asked for an address */
+    struct err err;
+    bool made = !name || name_part_make(g, q->ask.agent, o.passes ? v.rule : NULL, host_str(&q->host), DNS_TYPE_A, &part, &err) == 0;
+    if (made && name && o.passes && name_part_end(name) != END_OK)
+        o = (struct outcome) { .code = name_part_end(name), .why = name_part_end(name) == END_EXFILTRATION ? "the name" : "a name that nobody out there owns" };
+    if (made && cli->json)
+        print_json(g, &v, buf_str(&steps), &swap, &o, name);
+    else if (made)
+        print_text(g, &v, buf_str(&steps), q, &swap, &o, name);
+    if (name)
+        name_part_done(name);
     buf_done(&steps);
+    if (!made)
+        return cli_fail(CLI_UNREADABLE, "explain: %s", err.text);
     return o.passes ? CLI_OK : CLI_NO;
+}
+
+/* --- a question --- */
+
+/* `NAME` or `dns:NAME?type=TYPE` (RFC 4501, without a server and a class). */
+static int parse_name(struct str text, char name[HOST_MAX + 1], uint16_t *ret_type, struct err *err)
+{
+    struct host host;
+    *ret_type = DNS_TYPE_A;
+    if (str_starts(text, STR("dns:"))) {
+        text = str_from(text, 4);
+        ptrdiff_t mark = str_find_char(text, '?');
+        struct str query = mark < 0 ? STR_NONE : str_from(text, (size_t)mark + 1);
+        text = mark < 0 ? text : str_sub(text, 0, (size_t)mark);
+        if (mark >= 0 && (!str_starts(query, STR("type=")) || !dns_type_parse(str_from(query, 5), ret_type)))
+            return err_set(err, "expected dns:NAME or dns:NAME?type=TYPE, with a type as in dns_types");
+    }
+    if (host_parse(text, &host, err))
+        return -1;
+    if (host_is_ip(&host))
+        return err_set(err, "expected a name, got an address: nobody is asked for one");
+    memcpy(name, host.name, sizeof host.name);
+    return 0;
+}
+
+static int answer_name(const struct cli *cli, const struct gather *g, const struct agent *agent)
+{
+    struct name_part part;
+    struct err err;
+    char name[HOST_MAX + 1];
+    uint16_t type;
+    if (parse_name(str_c(cli->args[1]), name, &type, &err))
+        return cli_fail(CLI_NO, "bad_request: %s", err.text);
+    int r = CLI_OK;
+    if (name_part_make(g, agent, NULL, str_c(name), type, &part, &err)) {
+        r = cli_fail(CLI_UNREADABLE, "explain: %s", err.text);
+    } else if (cli->json) {
+        json_t *root = json_pack("{s:s}", "config", g->path);
+        name_part_json(g, &part, root);
+        char *text = json_dumps(root, JSON_INDENT(2));
+        json_decref(root);
+        printf("%s\n", text ? text : "{}");
+        free(text);
+    } else {
+        name_part_print(g, &part);
+    }
+    if (r == CLI_OK && (part.x.ruling.fate <= NAME_ABSENT || !part.x.question.allow))
+        r = CLI_NO;
+    name_part_done(&part);
+    return r;
 }
 
 int cli_explain(const struct cli *cli)
@@ -249,6 +315,11 @@ int cli_explain(const struct cli *cli)
     r = cli_policy(cli, &g);
     if (r == 0)
         r = cli_agent(cli, &g, &q.ask.agent);
+    if (r == 0 && str_eq(q.ask.method, STR("DNS"))) {
+        r = answer_name(cli, &g, q.ask.agent);
+        gather_done(&g);
+        return r;
+    }
     if (r == 0 && parse_url(str_c(cli->args[1]), &q, &err))
         r = cli_fail(CLI_NO, "bad_request: %s", err.text);
     if (r == 0)

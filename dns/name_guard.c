@@ -114,17 +114,22 @@ void name_guard_open(struct name_guard *g, int fd)
         purse_open(g->purse, fd);
 }
 
-int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err)
+void name_guard_options(const struct config *c, struct detector_options *ret)
 {
     static const enum detector_act acts[] = { [FINDING_BLOCK] = DETECTOR_BLOCK, [FINDING_FLAG] = DETECTOR_FLAG, [FINDING_LOG] = DETECTOR_LOG };
+    detector_options_default(ret);
+    ret->tunnel = acts[c->exfiltration.tunnel];
+    ret->limits.bits = c->exfiltration.zone_bits;
+    ret->limits.refill = c->exfiltration.zone_refill;
+    ret->limits.agent_bits = ret->limits.agent_refill = c->exfiltration.agent_bits;
+    ret->limits.zones = c->exfiltration.agent_zones;
+}
+
+int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err)
+{
     const struct config *c = s->config;
     struct detector_options o;
-    detector_options_default(&o);
-    o.tunnel = acts[c->exfiltration.tunnel];
-    o.limits.bits = c->exfiltration.zone_bits;
-    o.limits.refill = c->exfiltration.zone_refill;
-    o.limits.agent_bits = o.limits.agent_refill = c->exfiltration.agent_bits;
-    o.limits.zones = c->exfiltration.agent_zones;
+    name_guard_options(c, &o);
     if (detector_set(g->detector, &o, canary, err))
         return -1;
     purse_set_limits(g->purse, &c->limits);

@@ -23,6 +23,9 @@ void name_guard_open(struct name_guard *g, int fd);
 /* From now on. 0, or -1: out of memory (what was said before holds). Takes references of its own. */
 int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err);
 
+/* What the configuration says of names, as the detector takes it. */
+void name_guard_options(const struct config *c, struct detector_options *ret);
+
 struct name_guard_ask {
     const struct agent *agent;
     const struct rule *rule;   /* that lets it through; NULL: none */

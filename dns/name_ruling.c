@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dns/name_ruling.h"
 
+#include "dns/snapshot.h"
 #include "dns/special_name.h"
 #include "policy/dns_type.h"
 

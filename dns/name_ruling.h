@@ -13,7 +13,9 @@
 #define DNS_NAME_RULING_H
 
 #include "dns/query.h"
-#include "dns/snapshot.h"
+#include "policy/policy.h"
+
+struct snapshot; /* dns/snapshot.h */
 
 enum name_fate {
     NAME_REFUSED = 0,

@@ -248,6 +248,58 @@ def test_explain():
         assert r.returncode == NO and "nobody" in r.err
 
 
+NAMES = """version: 1
+state_dir: home/state
+listen: {proxy: ["127.0.0.1:%d"], dns: ["127.0.0.1:%d"]}
+resolver: {answer: ANSWER, upstreams: [127.0.0.1], synthetic: {v4: 10.77.0.1}, hosts: {fixed.test: [127.0.0.2]}}
+exfiltration: {exempt: ["*.cdn.test"]}
+agents:
+  - {name: coder, identify: [{source: 127.0.0.1/32}]}
+rules:
+  - {name: exact, hosts: [api.test], action: allow}
+  - {name: wild, hosts: ["*.up.test", fixed.test, "*.cdn.test"], dns_types: [A, TXT], action: allow}
+credentials:
+  - {name: github, agents: [coder], hosts: [api.test], slots: ["header:authorization"], env: GITHUB_TOKEN, source: {env: LAB_SOURCE}}
+"""
+
+
+def test_explain_names():
+    """What the DNS port would answer, who approved the name, what it costs and whether it looks encoded; the same of a request's host. Each refusal beside a name that passes."""
+    with Folder() as f:
+        for answer in ("synthetic", "forward"):
+            with open(f.file, "w") as out:
+                out.write((NAMES % (f.port, f.port + 1 if f.port < 65535 else f.port - 1)).replace("ANSWER", answer))
+
+            def ask(*what):
+                r = sh("explain", "-c", f.file, "--agent", "coder", "--json", *what)
+                d = json.loads(r.out)
+                return r.returncode, d["dns"], d["name"], d
+            here = {"synthetic": ("synthetic", "10.77.0.1"), "forward": ("forward", None)}[answer]
+            rows = (("api.test", OK, here, "exact", "exact"), ("www.up.test", OK, here, "wild", "wildcard"), ("a.cdn.test", OK, here, "wild", "exempt"),
+                    ("fixed.test", OK, here if answer == "synthetic" else ("hosts", None), "wild", "exact"), ("evil.org", NO, ("refused", None), None, "unapproved"),
+                    ("x.svc.cluster.local", NO, ("absent", None), None, "unapproved"), ("dns:www.up.test?type=AAAA", OK, ("no_data", None), "wild", "wildcard"),
+                    ("dns:www.up.test?type=TXT", OK, ("no_data" if answer == "synthetic" else "forward", None), "wild", "wildcard"))
+            for name, code, (word, address), rule, approval in rows:
+                got, dns, of, _ = ask("DNS", name)
+                assert (got, dns["answer"], dns["address"], dns["rule"], of["approval"]) == (code, word, address, rule, approval), (name, dns, of)
+                assert (of["dial_bits"] > 0) == (approval == "wildcard"), (name, of)
+                assert (of["question_bits"] > 0) == (approval == "wildcard" and word == "forward"), (name, of)
+            encoded = "onvs2ylooqwwc4djgazs2rkyifgvatcffvhe6vbniewverkb"
+            got, dns, of, _ = ask("DNS", f"{encoded}.up.test")
+            assert got == OK and of["encoded"] and of["class"] == "host_label" and "base32" in of["sentence"] and encoded not in of["sentence"], of
+            assert not ask("DNS", "www.up.test")[2]["encoded"]
+            placeholder = variables(f)["GITHUB_TOKEN"]
+            for name, code, word in ((f"{placeholder[10:24]}.up.test", NO, "refused"), ("abcdefghijklmn.up.test", OK, here[0])):
+                got, dns, of, _ = ask("DNS", name)
+                assert (got, dns["answer"], dns["code"]) == (code, word, "exfiltration" if code == NO else ""), (name, dns)
+                got, dns, of, d = ask("GET", f"https://{name}/")
+                assert (got, d["code"], d["passes"], of["passes"]) == (code, "exfiltration" if code == NO else "ok", code == OK, code == OK), (name, d)
+            r = sh("explain", "-c", f.file, "--agent", "coder", "GET", "https://www.up.test/")
+            assert "dns A: " in r.out and "name: wildcard" in r.out and "a dial costs" in r.out and "bits of up.test" in r.out, r.out
+            for bad in ("127.0.0.1", "dns:www.up.test?class=IN", "a b"):
+                assert sh("explain", "-c", f.file, "--agent", "coder", "DNS", bad).returncode == NO, bad
+
+
 CREDENTIAL = """credentials:
   - name: github
     agents: [coder]

@@ -2,6 +2,7 @@
  *
  * What becomes of a name, as a table: each refused one beside one that differs in one thing and is answered. */
 #include "dns/name_ruling.h"
+#include "dns/snapshot.h"
 
 #include "policy/dns_type.h"
 

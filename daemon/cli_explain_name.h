@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_explain_name: the part of `explain` about the name: what the DNS port answers, who approved it, what it may carry. */
+#ifndef DAEMON_CLI_EXPLAIN_NAME_H
+#define DAEMON_CLI_EXPLAIN_NAME_H
+
+#include "daemon/gather.h"
+#include "dns/name_explain.h"
+
+#include <jansson.h>
+
+struct name_part {
+    const struct config *config;
+    struct canary *canary; /* NULL: the install key cannot be read here */
+    uint16_t type;
+    struct name_explained x;
+};
+/* rule: of the request; NULL: as the question finds it. Texts borrow from name. 0 or -1. name_part_done in either case. */
+int name_part_make(const struct gather *g, const struct agent *agent, const struct rule *rule, struct str name, uint16_t type,
+                   struct name_part *ret, struct err *err);
+void name_part_done(struct name_part *p);
+/* As lines; as two objects, "dns" and "name", of root. */
+void name_part_print(const struct gather *g, const struct name_part *p);
+void name_part_json(const struct gather *g, const struct name_part *p, json_t *root);
+/* What a dial of the name, that the rules let through, would be refused for; END_OK: nothing. */
+enum end name_part_end(const struct name_part *p);
+
+#endif
