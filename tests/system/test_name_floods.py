@@ -17,7 +17,7 @@ from lab import free_port, main, wait_for
 from test_dns import SYNTHETIC, dns_port, make
 
 SECONDS, WANTED = (8.0, 100000) if FULL else (0.8, 100000)
-FIRST_KIB, SECOND_KIB = 48 * 1024, 12 * 1024  # what a role may keep of a first flood (tables and buffers that are made once), and of a second
+FIRST_KIB, SECOND_KIB = 24 * 1024, 8 * 1024  # what a role may keep of a first flood (tables and buffers that are made once), and of a second
 PATIENCE = 4.0  # for one answer of the victim's
 UNHARMED = 0.5  # the slowest but one in a hundred, where it was milliseconds before; or fifty times what it was, where that is more
 
