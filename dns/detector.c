@@ -151,7 +151,7 @@ static bool by_score(enum detector_act act, struct detector_finding *f)
     if (is_denied(f))
         return settle(f, false, DETECTOR_FLAGGED, DETECTOR_SCORE);
     if (f->ask.approval == DETECTOR_UNAPPROVED)
-        settle_by(f, act, DETECTOR_FLAGGED, DETECTOR_SCORE);
+        settle_by(f, is_short(&f->score) && act == DETECTOR_BLOCK ? DETECTOR_FLAG : act, DETECTOR_FLAGGED, DETECTOR_SCORE);
     else
         settle(f, true, act == DETECTOR_LOG || is_short(&f->score) ? DETECTOR_INFO : DETECTOR_FLAGGED, DETECTOR_SCORE);
     return !f->allow;

@@ -9,7 +9,7 @@
  *   wire check              refuse  refuse          refuse, flag   refuse, flag
  *   special, not written    -       refuse          refuse         refuse
  *   score >= SCORE_FLAG     -       flag            refuse, flag   block, flag
- *     short, < SCORE_SURE   -       info            refuse, flag   block, flag
+ *     short, < SCORE_SURE   -       info            refuse, flag   flag
  *   budget half spent       -       flag once       -              flag once
  *   budget spent            -       block, flag     -              block, flag
  *   else                    allow   allow           refuse         allow

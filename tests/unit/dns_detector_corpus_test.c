@@ -99,7 +99,7 @@ static void check_hosts(const char *file, unsigned per_mille)
     char line[1024], text[DETECTOR_LINE];
     struct str name;
     struct detector *d = NULL;
-    unsigned n = 0, flagged = 0, spent = 0;
+    unsigned n = 0, flagged = 0, spent = 0, blocked = 0;
     FILE *f = corpus(file);
     while (next_line(f, line, sizeof line, &name)) {
         char agent[16];
@@ -113,13 +113,15 @@ static void check_hosts(const char *file, unsigned per_mille)
         detector_judge(d, &ask, 0, &found);
         n++;
         spent += found.rule == DETECTOR_SPENT;
+        blocked += !found.allow;
         if (found.severity >= DETECTOR_FLAGGED && ++flagged <= 10)
             print_message("%s\n", detector_explain(&found, text));
     }
     fclose(f);
     detector_free(&d);
-    print_message("%s: %u names, %u flagged, %u over budget\n", file, n, flagged, spent);
+    print_message("%s: %u names, %u flagged, %u blocked, %u over budget\n", file, n, flagged, blocked, spent);
     assert_true(n > 100);
+    assert_int_equal(blocked, 0);
     assert_int_equal(spent, 0);
     assert_true(flagged * 1000 <= n * per_mille);
 }
@@ -194,7 +196,7 @@ static void test_sessions(void **state)
     struct detector *d = NULL;
     FILE *f = corpus("benign-sessions.tsv");
     size_t nasked = 0;
-    unsigned n = 0, flagged = 0, spent = 0;
+    unsigned n = 0, flagged = 0, spent = 0, blocked = 0;
     while (next_line(f, line, sizeof line, &row)) {
         struct str file = column(row, 0), agent = column(row, 1), name = folded(line, column(row, 4));
         struct detector_finding found;
@@ -214,13 +216,15 @@ static void test_sessions(void **state)
             continue;
         n++;
         spent += found.rule == DETECTOR_SPENT;
+        blocked += !found.allow;
         if (found.severity >= DETECTOR_FLAGGED && ++flagged <= 10)
             print_message("%.*s: %s\n", STR_ARG(name), detector_explain(&found, text));
     }
     fclose(f);
     detector_free(&d);
-    print_message("sessions: %u questions upstream, %u flagged, %u over budget\n", n, flagged, spent);
+    print_message("sessions: %u questions upstream, %u flagged, %u blocked, %u over budget\n", n, flagged, blocked, spent);
     assert_true(n > 200);
+    assert_true(blocked <= 2); /* 32 digits of hex as a label, and a UUID as a domain: what a key looks like */
     assert_int_equal(spent, 0);
     assert_true(flagged <= 5);
 }
