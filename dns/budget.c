@@ -12,13 +12,15 @@
 void budget_limits_default(struct budget_limits *l)
 {
     *l = (struct budget_limits) {
-        .bits = 1024, .refill = 1024, .agent_bits = 8192, .agent_refill = 8192, .zones = 64, .unsaved = 128
+        .bits = 1024, .refill = 1024, .agent_bits = 8192, .agent_refill = 8192, .zones = 64,
+        .any_bits = 65536, .any_refill = 65536, .unsaved = 128
     };
 }
 
 static int check_limits(const struct budget_limits *l, struct err *err)
 {
-    const uint32_t v[] = { l->bits, l->refill, l->agent_bits, l->agent_refill, l->zones, l->unsaved };
+    const uint32_t v[] = { l->bits,  l->refill,   l->agent_bits, l->agent_refill,
+                           l->zones, l->any_bits, l->any_refill, l->unsaved };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (v[i] > BUDGET_BITS_MAX)
             return err_set(err, "exfiltration: expected budgets of at most %d bits, got %u", BUDGET_BITS_MAX, v[i]);
@@ -215,7 +217,8 @@ static bool agent_is_idle(struct budget *b, struct budget_agent *a, const bool *
 {
     budget_refill(&a->spent, (uint64_t)b->limits.agent_refill * COST_BIT, now);
     budget_refill(&a->zones, (uint64_t)b->limits.zones * 24, now);
-    return !busy[a - b->agents] && a->spent.units == 0 && a->zones.units == 0 && pushed(b, a, now)->units == 0;
+    budget_refill(&a->any, (uint64_t)b->limits.any_refill * COST_BIT, now);
+    return !busy[a - b->agents] && a->spent.units == 0 && a->zones.units == 0 && a->any.units == 0 && pushed(b, a, now)->units == 0;
 }
 
 /* The idle agent with the fewest zones gives up its place, and they go; NULL: there is none. */
@@ -248,7 +251,7 @@ static struct budget_agent *agent_enter(struct budget *b, uint64_t key, uint64_t
     struct budget_agent *a = agent_place(b, key);
     if (a->key == key)
         return a;
-    struct budget_agent begin = { .key = key, .spent = b->floor_agent, .pushed = b->floor };
+    struct budget_agent begin = { .key = key, .spent = b->floor_agent, .any = b->floor_any, .pushed = b->floor };
     if (a->key != 0) {
         if (b->searched_ms && now - b->searched_ms < SEARCH_MS)
             return a;
@@ -344,7 +347,7 @@ static void entry_take(struct budget *b, struct budget_agent *a, struct entry *t
 static enum budget_verdict refuse(struct budget_account *ret, uint64_t cost, uint64_t before, uint64_t limit,
                                   unsigned names, enum budget_verdict v)
 {
-    *ret = (struct budget_account) { .cost = cost, .before = before, .limit = limit, .names = names };
+    *ret = (struct budget_account) { .cost = cost, .before = before, .limit = limit, .names = names, .of = v };
     return v;
 }
 
@@ -371,14 +374,52 @@ static enum budget_verdict agent_ask(struct budget *b, const struct budget_event
     return BUDGET_OK;
 }
 
+/* True: the zone was not among those that the agent is known to have named. */
+static bool count_zone(struct budget_agent *a, const struct entry *t)
+{
+    if (t->zone->counted)
+        return false;
+    t->zone->counted = true;
+    a->known++;
+    return true;
+}
+
 static void agent_take(struct budget_agent *a, const struct entry *t, uint64_t cost)
 {
     a->spent.units += (uint32_t)cost;
-    if (t->zone->counted)
-        return;
-    t->zone->counted = true;
-    a->zones.units++;
-    a->known++;
+    a->zones.units += count_zone(a, t);
+}
+
+/* What a new name under `*` says over all zones: itself, and which zone. */
+static bool any_fits(struct budget *b, const struct budget_event *e, struct budget_agent *a, const struct entry *t,
+                     uint64_t now, struct budget_account *ret)
+{
+    *ret = (struct budget_account) { .names = names_of(t), .of = BUDGET_ANY_SPENT };
+    ret->limit = (uint64_t)b->limits.any_bits * COST_BIT;
+    budget_refill(&a->any, (uint64_t)b->limits.any_refill * COST_BIT, now);
+    ret->before = a->any.units;
+    ret->cost = t->cost > 0 ? t->cost + naming_cost(e, a, t) : 0;
+    return ret->cost == 0 || ret->before + ret->cost <= ret->limit;
+}
+
+static void any_take(struct budget_agent *a, const struct entry *t, uint64_t cost)
+{
+    a->any.units += (uint32_t)cost;
+    if (cost > 0)
+        (void)count_zone(a, t);
+}
+
+/* By its share. */
+static bool fuller(const struct budget_account *a, const struct budget_account *b)
+{
+    return (a->before + a->cost) * b->limit > (b->before + b->cost) * a->limit;
+}
+
+static struct budget_account account_of(const struct entry *t, enum budget_verdict of)
+{
+    return (struct budget_account) {
+        .cost = t->cost, .before = t->before, .limit = t->limit, .names = names_of(t), .of = of
+    };
 }
 
 enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e, uint64_t now_ms,
@@ -401,20 +442,27 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
         if (v != BUDGET_OK)
             return v;
     }
+    struct budget_account any = { 0 };
+    if (e->any && !any_fits(b, e, a, &zone, now, &any)) {
+        *ret = any;
+        return BUDGET_ANY_SPENT;
+    }
     uint64_t all = zone.cost > above.cost ? zone.cost : above.cost;
     all = all > agent_cost ? all : agent_cost;
+    all = all > any.cost ? all : any.cost;
     if (e->hold && all > 0 && budget_unsaved(b) + all > (uint64_t)b->limits.unsaved * COST_BIT)
         return refuse(ret, zone.cost, zone.before, zone.limit, names_of(&zone), BUDGET_HELD);
-    *ret = (struct budget_account) {
-        .cost = zone.cost, .before = zone.before, .limit = zone.limit, .names = names_of(&zone)
-    };
-    if (e->above.n > 0 && (above.before + above.cost) * zone.limit > (zone.before + zone.cost) * above.limit)
-        *ret = (struct budget_account) {
-            .cost = above.cost, .before = above.before, .limit = above.limit, .names = names_of(&above)
-        };
+    *ret = account_of(&zone, BUDGET_ZONE_SPENT);
+    struct budget_account of_above = account_of(&above, BUDGET_ABOVE_SPENT);
+    if (e->above.n > 0 && fuller(&of_above, ret))
+        *ret = of_above;
+    if (e->any && fuller(&any, ret))
+        *ret = any;
     entry_take(b, a, &zone, &above, name, now);
     if (!e->approved)
         agent_take(a, &zone, agent_cost);
+    else
+        any_take(a, &zone, any.cost);
     if (e->above.n > 0)
         entry_take(b, a, &above, &zone, name, now);
     b->unsaved += all;
@@ -439,13 +487,26 @@ uint32_t budget_spent(const struct budget *b, struct str agent, struct str zone,
     return 0;
 }
 
-uint32_t budget_agent_spent(const struct budget *b, struct str agent, uint64_t now_ms)
+/* NULL: it has no place. */
+static const struct budget_agent *agent_find(const struct budget *b, struct str agent)
 {
     uint64_t key = agent_key(b, agent);
     for (size_t i = 0; i < BUDGET_AGENTS; i++) {
         const struct budget_agent *a = &b->agents[(key + i) % BUDGET_AGENTS];
         if (a->key == key)
-            return whole_bits(a->spent, (uint64_t)b->limits.agent_refill * COST_BIT, budget_time(b, now_ms));
+            return a;
     }
-    return 0;
+    return NULL;
+}
+
+uint32_t budget_agent_spent(const struct budget *b, struct str agent, uint64_t now_ms)
+{
+    const struct budget_agent *a = agent_find(b, agent);
+    return a ? whole_bits(a->spent, (uint64_t)b->limits.agent_refill * COST_BIT, budget_time(b, now_ms)) : 0;
+}
+
+uint32_t budget_any_spent(const struct budget *b, struct str agent, uint64_t now_ms)
+{
+    const struct budget_agent *a = agent_find(b, agent);
+    return a ? whole_bits(a->any, (uint64_t)b->limits.any_refill * COST_BIT, budget_time(b, now_ms)) : 0;
 }

@@ -2,8 +2,8 @@
  *
  * budget: how many bits each agent has sent to each zone by names, and whether so many more may go. Accounts are leaky
  * buckets in units of 1/24 bit (name_cost.h): one for an (agent, zone), one for an (agent, public zone above) of
- * zones under private suffixes, four times as large, one for an agent over all unapproved zones, and one for new such
- * zones an hour. An event is asked for before it happens: all accounts have room and are charged, or none is. So no
+ * zones under private suffixes, four times as large, one for an agent over all unapproved zones, one for new such zones
+ * an hour, and one for an agent over all zones that an operator let through without writing them. An event is asked for before it happens: all accounts have room and are charged, or none is. So no
  * account ever holds more than its bits, and in no time span more passes it than bits plus what was refilled in that
  * time.
  *
@@ -32,9 +32,10 @@ struct budget_limits {
     uint32_t bits, refill;             /* of a zone: at once, and a day */
     uint32_t agent_bits, agent_refill; /* of an agent over all unapproved zones */
     uint32_t zones;                    /* new unapproved ones an hour */
+    uint32_t any_bits, any_refill;     /* of an agent over all zones of budget_event.any */
     uint32_t unsaved; /* bits that may be out and in no saved state: what a crash may lose, and is charged after it */
 };
-/* 1,024 and 1,024; 8,192 and 8,192; 64; 128. */
+/* 1,024 and 1,024; 8,192 and 8,192; 64; 65,536 and 65,536; 128. */
 void budget_limits_default(struct budget_limits *l);
 
 struct budget;
@@ -52,16 +53,18 @@ struct budget_event {
     unsigned naming;        /* what the zone's own labels cost, for the agent's account, when it is new to it */
     unsigned each;          /* of every event, besides */
     bool approved;          /* by a rule: the agent's account and new zones are not asked */
+    bool any;               /* ... that does not write the zone: "*", or a suffix above it. A new name is charged to that account */
     bool free_seen;         /* a name that the zone has seen costs nothing */
     bool hold;              /* nothing can be saved: what would have to wait for that is not charged */
 };
 
-enum budget_verdict { BUDGET_OK = 0, BUDGET_ZONE_SPENT, BUDGET_ABOVE_SPENT, BUDGET_AGENT_SPENT, BUDGET_NEW_ZONES, BUDGET_HELD };
+enum budget_verdict { BUDGET_OK = 0, BUDGET_ZONE_SPENT, BUDGET_ABOVE_SPENT, BUDGET_AGENT_SPENT, BUDGET_NEW_ZONES, BUDGET_HELD, BUDGET_ANY_SPENT };
 struct budget_account {
     uint64_t cost;          /* of this event, units */
     uint64_t charged;       /* the most of any account; 0: nothing was spent */
     uint64_t before, limit; /* units: spent before the event; at most */
     unsigned names;         /* seen in the zone, this one included */
+    enum budget_verdict of; /* whose it is, by what it is called when it is spent */
 };
 /* ret: the account that had no room, or the fullest of those charged by its share. */
 enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e, uint64_t now_ms,
@@ -70,6 +73,7 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
 /* Bits spent now, rounded up, of what is in the table; for tests and the operator. */
 uint32_t budget_spent(const struct budget *b, struct str agent, struct str zone, uint64_t now_ms);
 uint32_t budget_agent_spent(const struct budget *b, struct str agent, uint64_t now_ms);
+uint32_t budget_any_spent(const struct budget *b, struct str agent, uint64_t now_ms);
 /* Units charged that no file has: since budget_state_put, and before it until budget_kept says what came of those bytes. */
 uint64_t budget_unsaved(const struct budget *b);
 /* Is that more than may be? Then the state is saved before what was charged last leaves; where it cannot be saved, that

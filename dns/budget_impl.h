@@ -30,6 +30,7 @@ struct budget_agent {
     uint64_t key; /* 0: free */
     struct spent spent;
     struct spent zones;  /* new ones, in zones */
+    struct spent any;
     struct spent pushed; /* where zones begin that are not in the table; of a zone that counts once */
     uint32_t known;      /* zones counted so far: at least as many as are in the table and counted */
     uint32_t places;     /* zones in the table */
@@ -40,7 +41,8 @@ struct budget {
     uint64_t k0, k1;
     uint64_t base_ms, from_ms;       /* now is base_ms + (monotonic - from_ms) */
     uint64_t unsaved, saving;        /* units: since the last budget_state_put; before it, and not known to be kept */
-    struct spent floor, floor_agent; /* where an agent's zones and the agent begin: what was lost of an earlier state */
+    struct spent floor, floor_agent, floor_any; /* where an agent's zones and the agent begin: what was lost of an
+                                                   earlier state */
     uint32_t serial, places;         /* places: zones in the table */
     uint64_t searched_ms;            /* when an agent was looked for that has nothing spent; 0: never */
     struct seen *seen;

@@ -3,15 +3,15 @@
  * Layout, all numbers little-endian: magic and version (8 bytes), checksum of all that follows (8), flags (4: bit 0
  * last), zones (4), agents (4), unsaved bits that may be missing (4), time (8), the two halves of the hash key (16);
  * then each zone: place 2, key 8, at 8, units 4, agent 2, times 1, counted 1; each agent: place 4, known 4, key 8, and
- * three times at 8, units 4. */
+ * four times at 8, units 4. */
 #include "dns/budget_state.h"
 
 #include "dns/budget_impl.h"
 
 #include <assert.h>
 
-enum { HEAD = 80, ZONE = 26, AGENT = 52, LAST = 1 };
-static const char magic[8] = "OGBUDG\0\1";
+enum { HEAD = 92, ZONE = 26, AGENT = 64, LAST = 1 };
+static const char magic[8] = "OGBUDG\0\2";
 static_assert(HEAD + ZONE * BUDGET_ZONES + AGENT * BUDGET_AGENTS <= BUDGET_STATE_MAX, "all of it fits");
 
 static void put(struct buf *out, uint64_t v, unsigned n)
@@ -60,6 +60,7 @@ static void put_agent(struct buf *out, const struct budget *b, size_t i)
     put(out, a->key, 8);
     put_spent(out, &a->spent);
     put_spent(out, &a->zones);
+    put_spent(out, &a->any);
     put_spent(out, &a->pushed);
 }
 
@@ -81,6 +82,7 @@ int budget_state_put(struct budget *b, bool last, uint64_t now_ms, struct buf *o
     put(&body, b->k1, 8);
     put_spent(&body, &b->floor);
     put_spent(&body, &b->floor_agent);
+    put_spent(&body, &b->floor_any);
     for (size_t i = 0; i < BUDGET_ZONES; i++)
         if (b->zones[i].key != 0)
             put_zone(&body, b, i);
@@ -134,9 +136,10 @@ static const char *get_agent(struct budget *b, struct str *s)
     struct budget_agent a = { .key = get(s, 8), .known = (uint32_t)known };
     a.spent = get_spent(s);
     a.zones = get_spent(s);
+    a.any = get_spent(s);
     a.pushed = get_spent(s);
     if (place >= BUDGET_AGENTS || a.key == 0 || b->agents[place].key != 0 || !plausible(&a.spent, b->base_ms) ||
-        !plausible(&a.zones, b->base_ms) || !plausible(&a.pushed, b->base_ms))
+        !plausible(&a.zones, b->base_ms) || !plausible(&a.any, b->base_ms) || !plausible(&a.pushed, b->base_ms))
         return "an agent that cannot be";
     b->agents[place] = a;
     return NULL;
@@ -157,7 +160,9 @@ static const char *get_all(struct budget *b, struct str s, bool *ret_last, uint3
     b->k1 = get(&s, 8);
     b->floor = get_spent(&s);
     b->floor_agent = get_spent(&s);
-    if (!plausible(&b->floor, b->base_ms) || !plausible(&b->floor_agent, b->base_ms))
+    b->floor_any = get_spent(&s);
+    if (!plausible(&b->floor, b->base_ms) || !plausible(&b->floor_agent, b->base_ms) ||
+        !plausible(&b->floor_any, b->base_ms))
         return "a beginning that cannot be";
     if (flags > LAST || missing > BUDGET_BITS_MAX || b->base_ms > (uint64_t)INT64_MAX / 2 || zones > BUDGET_ZONES ||
         agents > BUDGET_AGENTS || s.n != zones * ZONE + agents * AGENT)
@@ -194,12 +199,14 @@ static void charge_all(struct budget *b, uint64_t units)
     const struct budget_limits *l = &b->limits;
     add(b, &b->floor, l->refill, units);
     add(b, &b->floor_agent, l->agent_refill, units);
+    add(b, &b->floor_any, l->any_refill, units);
     for (size_t i = 0; i < BUDGET_ZONES; i++)
         if (b->zones[i].key != 0)
             add(b, &b->zones[i].spent, (uint64_t)l->refill * b->zones[i].times, units);
     for (size_t i = 0; i < BUDGET_AGENTS; i++)
         if (b->agents[i].key != 0) {
             add(b, &b->agents[i].spent, l->agent_refill, units);
+            add(b, &b->agents[i].any, l->any_refill, units);
             add(b, &b->agents[i].pushed, l->refill, units);
         }
 }
@@ -212,6 +219,7 @@ static void half_spent(struct budget *b)
     b->base_ms = 0;
     b->floor = (struct spent) { .units = b->limits.bits * COST_BIT / 2 };
     b->floor_agent = (struct spent) { .units = b->limits.agent_bits * COST_BIT / 2 };
+    b->floor_any = (struct spent) { .units = b->limits.any_bits * COST_BIT / 2 };
 }
 
 enum budget_state budget_state_load(struct budget *b, struct str bytes, uint64_t now_ms, struct err *err)

@@ -171,6 +171,8 @@ static unsigned event_cost(const struct detector_ask *a)
 static void by_budget(struct detector *d, struct detector_finding *f, uint64_t now_ms)
 {
     bool approved = f->ask.approval != DETECTOR_UNAPPROVED;
+    /* Nobody wrote the zone: the choice is among all there are. */
+    bool any = approved && f->ask.fixed < (f->zone.above.n > 0 ? f->zone.above.n : f->zone.zone.n);
     struct budget_event e = { .agent = f->ask.agent,
                               .name = f->ask.name,
                               .zone = f->zone.zone,
@@ -178,10 +180,11 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
                               .in_zone = name_cost(zone_before(f->ask.name, f->zone.zone)),
                               .each = event_cost(&f->ask),
                               .approved = approved,
+                              .any = any,
                               .free_seen = approved,
                               .hold = f->ask.hold };
     e.in_above = f->zone.above.n > 0 ? name_cost(zone_before(f->ask.name, f->zone.above)) : 0;
-    e.naming = approved ? 0 : name_cost(f->zone.zone);
+    e.naming = approved && !any ? 0 : name_cost(f->zone.zone);
     f->verdict = budget_charge(d->budget, &e, now_ms, &f->account);
     f->charged = f->verdict == BUDGET_OK;
     f->cost = f->account.charged;

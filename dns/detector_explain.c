@@ -53,7 +53,7 @@ unsigned detector_score(const struct detector_finding *f)
 
 static const char *verdict_text(enum budget_verdict v)
 {
-    static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones", "zone" };
+    static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones", "zone", "any" };
     return texts[v];
 }
 
@@ -87,7 +87,7 @@ static void put_budget(struct line *l, const struct detector_finding *f)
     uint64_t spent = a->before + (f->charged ? a->cost : 0);
     put(l, " bits=%llu spent=%llu/%llu of=%s distinct=%u", (unsigned long long)((a->cost + COST_BIT - 1) / COST_BIT),
         (unsigned long long)((spent + COST_BIT - 1) / COST_BIT), (unsigned long long)(a->limit / COST_BIT),
-        verdict_text(f->verdict), a->names);
+        verdict_text(a->of), a->names);
 }
 
 const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE])

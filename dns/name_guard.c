@@ -31,7 +31,9 @@ static int record(struct name_guard *g, const struct name_guard_ask *ask, const 
 static enum end rule_on(const struct detector_finding *f, bool told, const char **ret_why)
 {
     if (!f->allow) {
-        *ret_why = f->rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
+        *ret_why = f->rule == DETECTOR_SPENT && f->verdict == BUDGET_ANY_SPENT
+                       ? "new names under `*` have had their bits (exfiltration.agent.any_bits); see the finding"
+                   : f->rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
                                             : "the name looks like data being carried out; see the finding";
         return END_EXFILTRATION;
     }
@@ -123,6 +125,7 @@ void name_guard_options(const struct config *c, struct detector_options *ret)
     ret->limits.refill = c->exfiltration.zone_refill;
     ret->limits.agent_bits = ret->limits.agent_refill = c->exfiltration.agent_bits;
     ret->limits.zones = c->exfiltration.agent_zones;
+    ret->limits.any_bits = ret->limits.any_refill = c->exfiltration.any_bits;
 }
 
 int name_guard_set(struct name_guard *g, struct snapshot *s, struct canary *canary, struct err *err)

@@ -249,6 +249,7 @@ static bool defaults(struct config_reader *r)
     c->exfiltration.zone_bits = c->exfiltration.zone_refill = 1024;
     c->exfiltration.agent_bits = 8192;
     c->exfiltration.agent_zones = 64;
+    c->exfiltration.any_bits = 65536;
     limits_default(&c->limits);
     c->state_dir = arena_printf(&c->arena, "%.*s/state", STR_ARG(c->dir));
     c->proxy = arena_alloc(&c->arena, sizeof *c->proxy);

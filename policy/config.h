@@ -203,6 +203,7 @@ struct config {
         enum finding_action tunnel;
         uint32_t zone_bits, zone_refill;  /* of an agent and a zone: at once, and a day */
         uint32_t agent_bits, agent_zones; /* a day; an hour */
+        uint32_t any_bits;                /* a day */
         struct host_pattern *exempt;
         size_t nexempt;
     } exfiltration;

@@ -92,7 +92,7 @@ static void bench(struct canary *c, const char *what, const char *name)
 
 static void bench_state(void)
 {
-    struct budget_limits l = { 1024, 1024, BUDGET_BITS_MAX, 0, BUDGET_BITS_MAX, 0 };
+    struct budget_limits l = { .bits = 1024, .refill = 1024, .agent_bits = BUDGET_BITS_MAX, .zones = BUDGET_BITS_MAX };
     struct budget *b = budget_new(&l, 0, NULL);
     struct buf out;
     char zone[32];

@@ -160,7 +160,7 @@ static void test_damaged(void **state)
 static void test_full(void **state)
 {
     (void)state;
-    struct budget_limits l = { 1000, 1000, BUDGET_BITS_MAX, 1000, BUDGET_BITS_MAX, 0 };
+    struct budget_limits l = { .bits = 1000, .refill = 1000, .agent_bits = BUDGET_BITS_MAX, .agent_refill = 1000, .zones = BUDGET_BITS_MAX };
     struct budget *b = budget_new(&l, 1, NULL);
     struct buf bytes, small;
     char zone[32], agent[32];

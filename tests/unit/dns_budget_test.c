@@ -291,7 +291,8 @@ static void test_limits(void **state)
     struct err err;
     struct budget_limits l;
     budget_limits_default(&l);
-    assert_true(l.bits == 1024 && l.refill == 1024 && l.agent_bits == 8192 && l.zones == 64);
+    assert_true(l.bits == 1024 && l.refill == 1024 && l.agent_bits == 8192 && l.zones == 64 &&
+                l.any_bits == 65536 && l.any_refill == 65536);
     l.agent_bits = BUDGET_BITS_MAX + 1;
     assert_null(budget_new(&l, 0, &err));
     assert_true(strstr(err.text, "4194304") != NULL);
@@ -301,7 +302,8 @@ static void test_limits(void **state)
     assert_int_equal(charge(b, &e, 1000), BUDGET_ZONE_SPENT);
     assert_int_equal(budget_set_limits(b, &l, &err), -1);
     l = (struct budget_limits) {
-        BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX, 0
+        BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX, BUDGET_BITS_MAX,
+        BUDGET_BITS_MAX, 0
     };
     assert_int_equal(budget_set_limits(b, &l, &err), 0);
     e.in_zone = BUDGET_BITS_MAX * COST_BIT;
@@ -317,6 +319,50 @@ static void test_limits(void **state)
     budget_free(&b);
     print_message("%zu bytes for %d zones\n", budget_bytes(), BUDGET_ZONES);
     assert_true(budget_bytes() <= 3 * 1024 * 1024 / 2);
+}
+
+/* Zones that nobody wrote: each has its bits, and all together theirs, in which a new zone's own name counts. */
+static void test_any(void **state)
+{
+    (void)state;
+    struct budget_limits l = wide;
+    l.any_bits = l.any_refill = 1000;
+    struct budget *b = with(&l);
+    struct budget_account a;
+    char zone[32], name[48];
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(zone, sizeof zone, "z%u.test", i);
+        snprintf(name, sizeof name, "x.%s", zone);
+        struct budget_event e = event(zone, name, 10);
+        e.naming = 29 * COST_BIT;
+        e.free_seen = e.any = true;
+        enum budget_verdict v = budget_charge(b, &e, 1000, &a);
+        assert_int_equal(v, i < 25 ? BUDGET_OK : BUDGET_ANY_SPENT); /* 10, 29 and one for new or known */
+        assert_int_equal(a.of, i < 2 ? BUDGET_ZONE_SPENT : BUDGET_ANY_SPENT); /* the fuller one is told */
+        assert_int_equal(a.limit, (i < 2 ? 100 : 1000) * COST_BIT);
+        assert_int_equal(budget_spent(b, STR("a"), str_c(zone), 1000), v == BUDGET_OK ? 10 : 0);
+    }
+    assert_int_equal(budget_any_spent(b, STR("a"), 1000), 1000);
+    /* What is known goes on, a zone that somebody wrote goes on, and another agent has its own. */
+    struct budget_event e = event("z3.test", "x.z3.test", 10);
+    e.free_seen = e.any = true;
+    assert_int_equal(budget_charge(b, &e, 1000, &a), BUDGET_OK);
+    assert_int_equal(a.charged, 0);
+    e.name = STR("y.z3.test");
+    assert_int_equal(charge(b, &e, 1000), BUDGET_ANY_SPENT);
+    e.any = false;
+    assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+    e = event("z99.test", "x.z99.test", 10);
+    e.any = true;
+    e.agent = STR("other");
+    assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+    /* Which of 25 zones, and one bit: with 10 for the name it is 16 after 16 thousandths of a day. */
+    e = event("z4.test", "y.z4.test", 10);
+    e.naming = 29 * COST_BIT;
+    e.any = true;
+    assert_int_equal(charge(b, &e, 1000 + DAY / 1000 * 15), BUDGET_ANY_SPENT);
+    assert_int_equal(charge(b, &e, 1000 + DAY / 1000 * 16), BUDGET_OK);
+    budget_free(&b);
 }
 
 /* More zones than there are places, each with a zone above it, in an order that pushes out and comes back: with no time
@@ -547,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_agent),
         cmocka_unit_test(test_unsaved),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_any),
         cmocka_unit_test(test_pushing_out_wins_nothing),
         cmocka_unit_test(test_refused_leaves_nothing),
         cmocka_unit_test(test_many_agents),

@@ -236,6 +236,63 @@ static void test_control(void **state)
     game_done(&g);
 }
 
+/* Under `*` the message is in which zones there are, and whoever sees all of them reads it: what a day's zones carry. The
+ * role is killed now and then. zone: a suffix that a rule writes; 0: nobody did. */
+static unsigned days_zones(uint32_t any_bits, size_t written)
+{
+    struct game g;
+    unsigned passed[DAYS * 24] = { 0 }, most = 0;
+    chance = 7;
+    game_init(&g);
+    g.options.limits.any_bits = g.options.limits.any_refill = any_bits;
+    start(&g, false);
+    for (unsigned hour = 0; hour < DAYS * 24; hour++, g.now += DAY / 24) {
+        for (unsigned i = 0; i < 4000; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%08x%08x%s", payload(g.position, 32), payload(g.position + 32, 32),
+                     i % 2 ? ".org" : ".mine.org");
+            struct detector_finding f;
+            struct detector_ask ask = { .agent = STR("adversary"),
+                                        .name = str_c(name),
+                                        .qtype = 1,
+                                        .fixed = written,
+                                        .approval = DETECTOR_WILDCARD };
+            detector_judge(g.detector, &ask, mono(&g), &f);
+            if (!f.charged)
+                continue;
+            if (f.save_first)
+                save(&g, false);
+            g.position += 64;
+            passed[hour] += 64;
+        }
+        if (hour % 5 == 4) {
+            save(&g, false);
+            detector_free(&g.detector);
+            start(&g, true);
+            save(&g, false);
+        }
+    }
+    for (unsigned from = 0; from + 24 <= DAYS * 24; from++) {
+        unsigned sum = 0;
+        for (unsigned i = 0; i < 24; i++)
+            sum += passed[from + i];
+        most = sum > most ? sum : most;
+    }
+    print_message("%u bits a day over all zones, %zu written: %u bits in a day at most\n", any_bits, written, most);
+    game_done(&g);
+    return most;
+}
+
+static void test_all_zones(void **state)
+{
+    (void)state;
+    enum { ANY = 65536 };
+    unsigned most = days_zones(ANY, 0);
+    assert_true(most > ANY / 2 && most <= 2 * ANY);
+    assert_true(days_zones(ANY, 3) > ANY / 2 && days_zones(ANY, 3) <= 2 * ANY); /* "*.org" writes no zone */
+    assert_true(days_zones(4 * ANY, 0) > 2 * ANY);                              /* the control */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_any_mixture),
         cmocka_unit_test(test_kills),
         cmocka_unit_test(test_control),
+        cmocka_unit_test(test_all_zones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,8 +159,10 @@ static void test_one_session(void **state)
         most = spent > most ? spent : most;
     }
     fclose(f);
+    print_message("%u hosts in one session: %u refused, the most spent zone %u bits, all together %u\n", n, refused, most,
+                  budget_any_spent(detector_budget(d), STR("a"), 0));
+    assert_true(4 * budget_any_spent(detector_budget(d), STR("a"), 0) < 65536);
     detector_free(&d);
-    print_message("%u hosts in one session: %u refused, the most spent zone %u bits\n", n, refused, most);
     assert_int_equal(refused, 0);
 }
 
