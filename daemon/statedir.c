@@ -66,38 +66,48 @@ static const struct private
     const char *name;
     mode_t kind, forbidden;
     bool adopted;
+    bool later; /* made by who serves first */
 }
 privates[] = {
-    { ".", S_IFDIR, 0022, false },
-    { "ca", S_IFDIR, 0022, true },
-    { "keys", S_IFDIR, 0022, false },
-    { "keys/log", S_IFDIR, 0022, true },
-    { "keys/install.key", S_IFREG, 0077, false },
-    { "keys/console.token", S_IFREG, 0077, false },
-    { "keys/log/log.key", S_IFREG, 0077, true },
+    { ".", S_IFDIR, 0022, false, false },
+    { "ca", S_IFDIR, 0022, true, false },
+    { "keys", S_IFDIR, 0022, false, false },
+    { "keys/log", S_IFDIR, 0022, true, false },
+    { "keys/install.key", S_IFREG, 0077, false, false },
+    { "keys/console.token", S_IFREG, 0077, false, false },
+    { "keys/log/log.key", S_IFREG, 0077, true, false },
+    { "budgets", S_IFREG, 0022, false, true }, /* no secret, but whoever writes it has bits to give away */
 };
+enum { PRIVATE_BUDGETS = sizeof privates / sizeof *privates - 1 };
+
+static int judge_private(const struct private *p, const struct stat *st, struct err *err)
+{
+    bool secret = p->forbidden == 0077;
+    if ((st->st_mode & S_IFMT) != p->kind)
+        return err_set(err, "state_dir: %s: expected a %s of its own, got something else", p->name,
+                       p->kind == S_IFDIR ? "folder" : "regular file");
+    if (st->st_mode & p->forbidden)
+        return err_set(err, "state_dir: %s: others can %s it (mode %04o): take that from them with chmod %s", p->name,
+                       secret ? "read or write" : "write", (unsigned)st->st_mode & 07777,
+                       secret ? "400; if others may have read it, make a new one with `outgate init`" : "go-w");
+    if (!p->adopted && st->st_uid != 0 && st->st_uid != geteuid())
+        return err_set(err, "state_dir: %s: expected an owner of uid %u, it belongs to uid %u", p->name,
+                       (unsigned)geteuid(), (unsigned)st->st_uid);
+    return 0;
+}
 
 static int check_private(int state_fd, const struct private *p, struct err *err)
 {
     struct stat st;
-    if (fstatat(state_fd, p->name, &st, AT_SYMLINK_NOFOLLOW))
-        return errno == ENOENT ? err_set(err,
-                                         "state_dir: %s is missing: put it back as it was, or make a new state with "
-                                         "`outgate init` (new CA, new placeholders)",
-                                         p->name)
-                               : err_set_errno(err, "state_dir: %s", p->name);
-    if ((st.st_mode & S_IFMT) != p->kind)
-        return err_set(err, "state_dir: %s: expected a %s of its own, got something else", p->name,
-                       p->kind == S_IFDIR ? "folder" : "regular file");
-    if (st.st_mode & p->forbidden)
-        return err_set(err, "state_dir: %s: others can %s it (mode %04o): take that from them with chmod %s", p->name,
-                       p->kind == S_IFDIR ? "write" : "read or write", (unsigned)st.st_mode & 07777,
-                       p->kind == S_IFDIR ? "go-w"
-                                          : "400; if others may have read it, make a new one with `outgate init`");
-    if (!p->adopted && st.st_uid != 0 && st.st_uid != geteuid())
-        return err_set(err, "state_dir: %s: expected an owner of uid %u, it belongs to uid %u", p->name,
-                       (unsigned)geteuid(), (unsigned)st.st_uid);
-    return 0;
+    if (fstatat(state_fd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return judge_private(p, &st, err);
+    if (errno == ENOENT && p->later)
+        return 0;
+    return errno == ENOENT ? err_set(err,
+                                     "state_dir: %s is missing: put it back as it was, or make a new state with "
+                                     "`outgate init` (new CA, new placeholders)",
+                                     p->name)
+                           : err_set_errno(err, "state_dir: %s", p->name);
 }
 
 static int check_privates(int state_fd, struct err *err)
@@ -135,6 +145,29 @@ int statedir_open(struct str path, const struct users *u, struct err *err)
     return fd;
 }
 
+/* Opened, or made: then its folder is synced too, so that it is there after a power cut, with all that is saved in it. */
+static int open_budgets(int state_fd, struct err *err)
+{
+    const struct private *p = &privates[PRIVATE_BUDGETS];
+    struct stat st;
+    int fd = openat(state_fd, p->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT) {
+        fd = openat(state_fd, p->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd >= 0 && (fsync(fd) || fsync(state_fd))) {
+            err_set_errno(err, "state_dir: %s: cannot be synced", p->name);
+            close(fd);
+            return -1;
+        }
+    }
+    if (fd < 0)
+        return err_set_errno(err, "state_dir: %s: cannot open", p->name);
+    int bad = fstat(fd, &st) ? err_set_errno(err, "state_dir: %s", p->name) : judge_private(p, &st, err);
+    if (!bad) /* it may be another one than at the start */
+        return fd;
+    close(fd);
+    return -1;
+}
+
 int statedir_file(int state_fd, enum role_file what, const struct users *u, struct err *err)
 {
     static const struct {
@@ -146,13 +179,15 @@ int statedir_file(int state_fd, enum role_file what, const struct users *u, stru
         [ROLE_FILE_AUDIT_DIR] = { "audit", O_RDONLY | O_DIRECTORY },
         [ROLE_FILE_ANCHOR_DIR] = { "keys/log", O_RDONLY | O_DIRECTORY },
         [ROLE_FILE_LOG_KEY] = { "keys/log/log.key", O_RDONLY },
-        [ROLE_FILE_BUDGETS] = { "budgets", O_RDWR | O_CREAT },
+        [ROLE_FILE_BUDGETS] = { "budgets", 0 },
     };
     if (!files[what].name)
         return err_set(err, "state_dir: no such file");
     if (what == ROLE_FILE_CA_KEY && check_ca_key(state_fd, u, err))
         return -1;
-    int fd = openat(state_fd, files[what].name, files[what].flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (what == ROLE_FILE_BUDGETS)
+        return open_budgets(state_fd, err);
+    int fd = openat(state_fd, files[what].name, files[what].flags | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? err_set_errno(err, "state_dir: %s: cannot open", files[what].name) : fd;
 }
 

@@ -10,7 +10,7 @@
  *   trust/   0755 of whoever ran init  ca.pem, bundle.pem, truststore.p12, log.pub: nothing secret, for sandboxes
  *   budgets  0600 of who served first  what was spent on names (dns/budget_file.h); the resolver gets it open
  *
- * A CA key that others can read, or that belongs to a stranger, is refused. */
+ * A CA key that others can read, budgets that others can write, or what belongs to a stranger, is refused. */
 #ifndef DAEMON_STATEDIR_H
 #define DAEMON_STATEDIR_H
 

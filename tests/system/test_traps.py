@@ -54,6 +54,32 @@ def test_links_in_place_of_files():
         starts(f)
 
 
+def test_budgets_that_others_can_write():
+    """The file of what was spent is made by who serves first; from then on it must be a file, its server's, and nobody else may write it. Others may read it."""
+    with Folder() as f:
+        path = f.path("home", "state", "budgets")
+        assert not os.path.exists(path)
+        starts(f)
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        for mode in (0o622, 0o660, 0o602):
+            os.chmod(path, mode)
+            assert refused(f, "budgets: others can write it"), oct(mode)
+        os.chmod(path, 0o644)
+        starts(f)  # the control
+        if os.geteuid() == 0:
+            os.chown(path, 4242, 4242)
+            assert refused(f, "uid 4242")
+            os.chown(path, 0, 0)
+        as_link(f, "state/budgets")
+        assert refused(f, "regular file")
+        undo_link(f, "state/budgets")
+        os.unlink(path)
+        os.mkfifo(path, 0o600)
+        assert refused(f, "regular file")
+        os.unlink(path)
+        starts(f)
+
+
 def test_owners():
     root()
     with Folder() as f:
