@@ -44,3 +44,16 @@ enum detector_approval name_approval_of(const struct config *c, const struct rul
         return DETECTOR_EXACT;
     return rule ? DETECTOR_WILDCARD : DETECTOR_UNAPPROVED;
 }
+
+enum detector_approval name_approval_by_all(const struct policy *p, const struct agent *agent, const struct rule *rule,
+                                            const struct host *host, bool fixed, uint16_t port, uint16_t dns_type,
+                                            int64_t now_us, size_t *ret_written)
+{
+    enum detector_approval approval = name_approval_of(policy_config(p), rule, host, fixed, ret_written);
+    if (approval != DETECTOR_WILDCARD)
+        return approval;
+    size_t n = policy_written(p, agent, host, port, dns_type, now_us);
+    if (n > *ret_written)
+        *ret_written = n;
+    return n == host->n ? DETECTOR_EXACT : DETECTOR_WILDCARD;
+}

@@ -13,6 +13,11 @@
  * has it. ret_written: bytes at its end that an operator wrote. */
 enum detector_approval name_approval_of(const struct config *c, const struct rule *rule, const struct host *host, bool fixed,
                                         size_t *ret_written);
+/* As that; and where a pattern of the rule lets the name through, other rules of the policy are asked whether an operator
+ * wrote it (policy_written, whose port and dns_type these are). */
+enum detector_approval name_approval_by_all(const struct policy *p, const struct agent *agent, const struct rule *rule,
+                                            const struct host *host, bool fixed, uint16_t port, uint16_t dns_type,
+                                            int64_t now_us, size_t *ret_written);
 /* exfiltration.exempt covers it. */
 bool name_approval_exempt(const struct config *c, const struct host *host);
 

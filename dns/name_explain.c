@@ -41,7 +41,7 @@ int name_explain(struct policy *p, const struct agent *agent, const struct rule 
     bool fixed = x->ruling.fixed != NULL;
     size_t written;
     bool through = x->rule || x->observe || (fixed && reached);
-    x->approval = name_approval_of(c, x->rule, through ? host : NULL, fixed, &written);
+    x->approval = name_approval_by_all(p, agent, x->rule, through ? host : NULL, fixed, 0, type, now_us, &written);
     x->exempt = through && name_approval_exempt(c, host);
     x->asked_upstream = c->dns_forward && !fixed && x->ruling.fate >= NAME_ADDRESS;
     struct detector_ask ask = { .agent = agent->name,
@@ -49,7 +49,7 @@ int name_explain(struct policy *p, const struct agent *agent, const struct rule 
                                 .fixed = written,
                                 .qtype = type,
                                 .approval = x->approval,
-                                .written = fixed || special_name_written(x->rule, host),
+                                .written = written > 0 || special_name_written(x->rule, host),
                                 .observe = x->observe,
                                 .event = x->asked_upstream ? DETECTOR_QUESTION : DETECTOR_SYNTHETIC };
     if (reached && !judge(c, canary, &ask, &x->question, err))

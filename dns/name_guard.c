@@ -54,14 +54,8 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
     bool reached = ask->rule || ask->observe || ask->fixed;
     uint16_t qtype = ask->event == DETECTOR_DIAL ? 0 : ask->qtype;
     enum detector_approval approval =
-        name_approval_of(g->snapshot->config, ask->rule, reached ? ask->host : NULL, ask->fixed, &written);
-    size_t by_rules = 0; /* whichever rule decided, an operator may have written the name in another */
-    if (approval == DETECTOR_WILDCARD)
-        by_rules = policy_written(g->snapshot->policy, ask->agent, ask->host, ask->port, qtype, clock_wall_us());
-    if (by_rules > written)
-        written = by_rules;
-    if (by_rules > 0 && by_rules == ask->host->n)
-        approval = DETECTOR_EXACT;
+        name_approval_by_all(g->snapshot->policy, ask->agent, ask->rule, reached ? ask->host : NULL, ask->fixed, ask->port,
+                             qtype, clock_wall_us(), &written);
     struct detector_ask d = {
         .agent = ask->agent->name,
         .name = ask->name,
@@ -69,7 +63,7 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
         .qtype = ask->qtype,
         .approval = approval,
         .event = ask->event,
-        .written = ask->fixed || by_rules > 0 || (ask->host && special_name_written(ask->rule, ask->host)),
+        .written = written > 0 || (ask->host && special_name_written(ask->rule, ask->host)),
         .observe = ask->observe,
         .hold = !purse_ready(g->purse, owner, &held, &held_why),
     };
