@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -146,11 +147,13 @@ static void test_both_or_none(void **state)
     struct virtual_table *t = map(fd, &p, true);
     virtual_table_write(t, 3, STR("a"), STR("a.test"), 1);
     pid_t writer = fork();
-    if (writer == 0)
+    if (writer == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails ends it too */
         for (;;) {
             virtual_table_write(t, 3, STR("an-agent-with-a-long-name"), str_c(longest), 2);
             virtual_table_write(t, 3, STR("a"), STR("a.test"), 1);
         }
+    }
     unsigned seen_a = 0, seen_b = 0;
     while (seen_a < 20000 || seen_b < 20000) {
         struct virtual_record r;
