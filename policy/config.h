@@ -38,6 +38,7 @@ struct config_upstream {
     struct ip ip;
     uint16_t port;
     struct host name; /* UPSTREAM_TLS: who its certificate must say it is */
+    struct config_at at;
 };
 struct config_host_entry {
     struct host host;
@@ -201,6 +202,7 @@ struct config {
     size_t nsidecars;
     struct {
         enum finding_action tunnel;
+        struct config_at tunnel_at, agent_at; /* line 0: not given */
         uint32_t zone_bits, zone_refill;  /* of an agent and a zone: at once, and a day */
         uint32_t agent_bits, agent_zones; /* a day; an hour */
         uint32_t any_bits;                /* a day */

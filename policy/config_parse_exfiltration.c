@@ -10,11 +10,13 @@ bool read_exfiltration(struct config_reader *r, const struct ynode *v, void *out
 
 bool read_dns_tunnel(struct config_reader *r, const struct ynode *v, void *out)
 {
+    r->c->exfiltration.tunnel_at = (struct config_at) { v->line, v->col };
     return config_read_section(r, v, SECTION_DNS_TUNNEL, out);
 }
 
 bool read_exfiltration_agent(struct config_reader *r, const struct ynode *v, void *out)
 {
+    r->c->exfiltration.agent_at = (struct config_at) { v->line, v->col };
     return config_read_section(r, v, SECTION_EXFILTRATION_AGENT, out);
 }
 

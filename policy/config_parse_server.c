@@ -216,7 +216,7 @@ static bool read_upstream_tls(struct config_reader *r, const struct ynode *v, st
 static bool read_upstream(struct config_reader *r, const struct ynode *v, void *out)
 {
     static const char forms[] = "\"system\", ADDR[:PORT], tcp://ADDR[:PORT] or tls://ADDR[:PORT]#NAME";
-    struct config_upstream u = { .kind = UPSTREAM_UDP };
+    struct config_upstream u = { .kind = UPSTREAM_UDP, .at = { v->line, v->col } };
     if (!is_scalar(v))
         return config_expected(r, v, "%s", forms);
     struct str text = v->text;

@@ -477,4 +477,5 @@ void policy_check(struct policy *p, struct diag *diag)
     check_tunnels(p, diag);
     check_dns(p, diag);
     policy_check_pool(p, diag);
+    policy_check_names(p, diag);
 }

@@ -195,6 +195,47 @@ def test_check_side_file_missing():
         assert r.returncode == NO and "ca_file" in r.err and "nothere.pem" in r.err and re.search(r":\d+:\d+: ca_file", r.err)
 
 
+def test_check_names():
+    """What the file says of names and cannot mean is a warning at its place; put right, it is none."""
+    def warnings(f, text, **more):
+        with open(f.file, "w") as out:
+            out.write(text)
+        r = sh("check", "-c", f.file)
+        assert r.returncode == OK, r.err
+        return [line.removeprefix(f"warning: {f.file}:") for line in r.err.splitlines()]
+
+    with Folder() as f:
+        port = L.free_port(["127.0.0.1"])
+
+        def text(upstream="192.0.2.1", listen="127.0.0.1", mode="enforce", exfiltration="", host="api.test", rules=True):
+            rule = f"\n  - {{name: one, hosts: [\"{host}\"], action: allow}}" if rules else " []"
+            return f"""version: 1
+state_dir: home/state
+mode: {mode}
+listen: {{proxy: ["127.0.0.1:{f.port}"], dns: ["{listen}:{port}"]}}
+resolver: {{synthetic: {{v4: 10.77.0.1}}, upstreams: ["{upstream}"]}}
+exfiltration: {{{exfiltration}}}
+agents:
+  - {{name: coder, identify: [{{source: 127.0.0.1/32}}]}}
+rules:{rule}
+"""
+        assert warnings(f, text()) == []
+        for upstream, listen, said in ((f"127.0.0.1:{port}", "127.0.0.1", 1), (f"tcp://127.0.0.1:{port}", "127.0.0.1", 1), (f"127.0.0.9:{port}", "0.0.0.0", 1), (f"127.0.0.9:{port}", "127.0.0.1", 0),
+                                       ("127.0.0.1:5353", "127.0.0.1", 0), (f"192.0.2.1:{port}", "0.0.0.0", 0)):
+            got = warnings(f, text(upstream=upstream, listen=listen))
+            assert len(got) == said and all(re.match(r"5:\d+: resolver\.upstreams: expected .*, got our own listen\.dns", w) for w in got), (upstream, listen, got)
+        got, = warnings(f, text(rules=False))
+        assert got.startswith("1:1: rules: expected at least one, got none"), got
+        assert warnings(f, text(rules=False, mode="observe")) == []
+        rows = (("agent: {bits: 4096/d}", "enforce", "api.test", "exfiltration.agent"), ("agent: {bits: 4096/d}", "observe", "api.test", None), ("agent: {bits: 4096/d}", "enforce", "*", None),
+                ("dns_tunnel: {bits: 2048}", "enforce", "api.test", "exfiltration.dns_tunnel"), ("dns_tunnel: {bits: 2048}", "enforce", "*.up.test", None),
+                ('exempt: ["*.cdn.test"]', "enforce", "*.up.test", "exfiltration.exempt"), ('exempt: ["*.cdn.test"]', "enforce", "*", None),
+                ('exempt: ["a.up.test"]', "enforce", "*.up.test", None), ('exempt: ["api.test"]', "enforce", "api.test", "exfiltration.exempt"))
+        for exfiltration, mode, host, key in rows:
+            got = warnings(f, text(mode=mode, exfiltration=exfiltration, host=host))
+            assert (len(got) == 1 and re.match(rf"6:\d+: {re.escape(key)}: expected ", got[0])) if key else got == [], (exfiltration, mode, host, got)
+
+
 def test_check_sources():
     """What a source lacks on this machine is a warning at its place; put right, it is none."""
     def warnings(f, text, **env):
