@@ -77,6 +77,10 @@ static void put_request(const struct policy *p, const struct ask *ask, struct bu
         buf_putf(out, " ");
     put_text(out, ask->path);
     buf_putf(out, "\n");
+    if (host_is_ip(ask->host) && address_pool_contains(&p->config->synthetic_pool, &ask->host->ip)) {
+        buf_putf(out, "host: a virtual address, which the server takes for the name that the agent was given it for: ask for that name");
+        put_at(out, p, p->config->synthetic_pool_at);
+    }
 }
 
 /* tunnel: the rule that takes the connection at CONNECT; NULL: none does. */

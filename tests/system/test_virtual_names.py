@@ -406,6 +406,10 @@ def test_check():
         with open(path, "w") as f:
             f.write(text)
         assert lab.run("check", "-c", path).returncode == 0
+        for host, told in (("10.78.0.9", True), ("10.79.0.9", False)):
+            r = lab.run("explain", "-c", path, "--agent", "coder", "GET", f"https://{host}/")
+            said = [t for t in r.stdout.split(b"\n") if b"a virtual address" in t]
+            assert len(said) == told and all(f"outgate.yaml:{line}:".encode() in t for t in said), r
 
 
 if __name__ == "__main__":
