@@ -207,6 +207,10 @@ static void conn_read(struct tls_conn *c)
         buf_wrote(&c->pipe.in, n);
         if (conn_answers(c) < 0)
             return;
+        if (n < PIPELINE_READ && !stream_pending(&c->stream)) { /* that was all */
+            conn_watch(c);
+            return;
+        }
     }
     timer_set(c->t->loop, &c->turn, 0); /* the rest may be in OpenSSL, where no event tells of it */
     conn_watch(c);
