@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "daemon/files.h"
+#include "dns/resolv_conf.h"
 #include "mint/lease.h"
 
 #include <errno.h>
@@ -25,6 +26,22 @@ static void warn_expired(const struct gather *g, struct diag *diag)
             diag_add(diag, false, "%s:%u:%u: rules: expected a rule that can match, got \"%.*s\", which has expired",
                      g->file, rule->at.line, rule->at.col, STR_ARG(rule->name));
     }
+}
+
+/* What the file itself names, the policy has looked at. */
+static void warn_own_server(const struct gather *g, struct diag *diag)
+{
+    const struct config *c = g->config;
+    struct resolv_conf system;
+    resolv_conf_parse(buf_str(&g->resolv_conf), &system);
+    for (size_t i = 0; i < c->nupstreams; i++)
+        for (size_t k = 0; c->upstreams[i].kind == UPSTREAM_SYSTEM && k < system.n; k++)
+            for (size_t m = 0; m < c->ndns; m++)
+                if (config_listener_hears(&c->dns[m], &system.servers[k].ip, system.servers[k].port))
+                    diag_add(diag, false,
+                             "%s:%u:%u: resolver.upstreams: expected a name server of somebody else, got system, and /etc/resolv.conf has our own "
+                             "listen.dns \"%.*s\": a question would come back to us, and be refused or asked again",
+                             g->file, c->upstreams[i].at.line, c->upstreams[i].at.col, STR_ARG(c->dns[m].text));
 }
 
 static void warn_source(const struct gather *g, struct diag *diag, const struct credential *c, const char *key,
@@ -84,6 +101,7 @@ int cli_check(const struct cli *cli)
     if (!r) {
         warn_expired(&g, &diag);
         warn_sources(&g, &diag);
+        warn_own_server(&g, &diag);
     }
     bool unreadable = r && !g.was_read;
     fflush(stdout);

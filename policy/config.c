@@ -352,6 +352,26 @@ void config_side_files(const struct config *c, void (*cb)(void *ctx, struct str 
         cb(ctx, c->side_files[i]);
 }
 
+static bool is_wild(const struct ip *ip)
+{
+    for (size_t i = 0; i < (ip->family == 4 ? 4 : 16); i++)
+        if (ip->b[i])
+            return false;
+    return true;
+}
+
+static bool is_loopback(const struct ip *ip)
+{
+    static const struct ip v6 = { .family = 6, .b = { [15] = 1 } };
+    return ip->family == 4 ? ip->b[0] == 127 : ip_equal(ip, &v6);
+}
+
+bool config_listener_hears(const struct config_listener *l, const struct ip *ip, uint16_t port)
+{
+    return l->kind != LISTENER_UNIX && l->port == port &&
+           (ip_equal(&l->ip, ip) || (is_wild(&l->ip) && l->ip.family == ip->family && (is_loopback(ip) || is_wild(ip))));
+}
+
 struct str config_listener_path(const struct config_listener *l, struct str runtime_dir, struct arena *a)
 {
     if (str_starts(l->path, STR("/")))

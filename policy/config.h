@@ -248,6 +248,9 @@ void config_free(struct config *c);
  * ("system" CA roots are named "system"). Calls cb once per distinct path. */
 void config_side_files(const struct config *c, void (*cb)(void *ctx, struct str path), void *ctx);
 
+/* Does what is sent to (ip, port) of this machine come to the listener, as far as the file tells? One that listens on all addresses
+ * hears on loopback; of others it is not known here whose they are. */
+bool config_listener_hears(const struct config_listener *l, const struct ip *ip, uint16_t port);
 /* Where a unix: listener's socket is: a relative path is under the runtime folder. STR_NONE when memory is out. */
 struct str config_listener_path(const struct config_listener *l, struct str runtime_dir, struct arena *a);
 /* The reference of every key, from the same tables that the parser uses, as Markdown: docs/CONFIG.md. */

@@ -6,33 +6,12 @@
 
 static const struct config_at top = { 1, 1 };
 
-static bool is_wild(const struct ip *ip)
-{
-    for (size_t i = 0; i < (ip->family == 4 ? 4 : 16); i++)
-        if (ip->b[i])
-            return false;
-    return true;
-}
-
-static bool is_loopback(const struct ip *ip)
-{
-    static const struct ip v6 = { .family = 6, .b = { [15] = 1 } };
-    return ip->family == 4 ? ip->b[0] == 127 : ip_equal(ip, &v6);
-}
-
-/* A server that hears on all its addresses hears on loopback; of others it is not known here whose they are. */
-static bool hears(const struct config_listener *l, const struct ip *ip, uint16_t port)
-{
-    return l->kind != LISTENER_UNIX && l->port == port &&
-           (ip_equal(&l->ip, ip) || (is_wild(&l->ip) && l->ip.family == ip->family && (is_loopback(ip) || is_wild(ip))));
-}
-
 static void check_loop(const struct policy *p, struct diag *diag)
 {
     const struct config *c = p->config;
     for (size_t i = 0; i < c->nupstreams; i++)
         for (size_t k = 0; k < c->ndns; k++)
-            if (c->upstreams[i].ip.family && hears(&c->dns[k], &c->upstreams[i].ip, c->upstreams[i].port))
+            if (c->upstreams[i].ip.family && config_listener_hears(&c->dns[k], &c->upstreams[i].ip, c->upstreams[i].port))
                 policy_warning(p, diag, c->upstreams[i].at,
                                "resolver.upstreams: expected a name server of somebody else, got our own listen.dns \"%.*s\" on line %u: a question "
                                "would come back to us, and be refused or asked again",

@@ -17,7 +17,7 @@ struct agent_count {
     /* of the last one: */
     enum end code;
     const char *verdict, *end; /* static */
-    char host[64];             /* escaped */
+    char host[128];            /* escaped */
 };
 struct agent_state {
     struct agent_state *next;

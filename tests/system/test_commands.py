@@ -224,6 +224,14 @@ rules:{rule}
                                        ("127.0.0.1:5353", "127.0.0.1", 0), (f"192.0.2.1:{port}", "0.0.0.0", 0)):
             got = warnings(f, text(upstream=upstream, listen=listen))
             assert len(got) == said and all(re.match(r"5:\d+: resolver\.upstreams: expected .*, got our own listen\.dns", w) for w in got), (upstream, listen, got)
+        with open("/etc/resolv.conf") as conf:  # the machine's own: what it names, and the control
+            servers = [line.split()[1] for line in conf if line.startswith("nameserver ") and ":" not in line]
+        if servers:
+            def of_system(at):
+                return text(upstream="system", listen=servers[0]).replace(f"{servers[0]}:{port}", f"{servers[0]}:{at}")
+            got, = warnings(f, of_system(53))
+            assert re.match(r"5:\d+: resolver\.upstreams: expected .*, got system", got), got
+            assert warnings(f, of_system(5354)) == []
         got, = warnings(f, text(rules=False))
         assert got.startswith("1:1: rules: expected at least one, got none"), got
         assert warnings(f, text(rules=False, mode="observe")) == []
