@@ -172,7 +172,7 @@ static bool attempt(struct game *g, struct sender s, const struct encoder *e, un
         return false;
     if (f.save_first) {
         save(&g->role, false);
-        if (kills && roll(4) == 0) {
+        if (kills && roll(12) == 0) {
             tear(&g->role, g->role.file.number);
             restart(&g->role, KILLED);
             return false;
@@ -262,8 +262,9 @@ static void play(unsigned schedule, unsigned agents, unsigned zones, unsigned da
             left += n == 1 || roll(4) ? burst(&g, senders[i], restarts) : 0;
         sent = left > 0;
         g.role.now += wait_of(schedule, round, sent);
-        if (restarts && roll(8) == 0) {
-            restart(&g.role, (enum death)roll(3));
+        if (restarts &&
+            roll(8) == 0) { /* a death is charged what may have gone unsaved: after many nothing is left to send */
+            restart(&g.role, roll(4) ? STOPPED : (enum death)roll(3));
             g.role.now += roll(10);
         }
     }
