@@ -100,7 +100,7 @@ struct seen {
     int calls;
     bool take;
     uint64_t refusals, conns;
-    char host[64];
+    char host[128];
     enum end code;
 };
 static bool on_count(void *ctx, const struct agent_state *a, const struct agent_count *c)
