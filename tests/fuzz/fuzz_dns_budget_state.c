@@ -35,6 +35,10 @@ static void load(struct str bytes)
                                   .each = 9 };
         if (budget_charge(b, &e, now, &a) == BUDGET_OK)
             CHECK(a.before + a.cost <= a.limit);
+        e.zone = e.name = STR("y.test");
+        e.approved = e.any = true;
+        if (budget_charge(b, &e, now, &a) == BUDGET_OK)
+            CHECK(a.before + a.cost <= a.limit);
     }
     struct buf out;
     buf_init(&out, BUDGET_STATE_MAX);
@@ -54,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned char *copy = malloc(size);
     CHECK(copy);
     memcpy(copy, data, size);
-    memcpy(copy, "OGBUDG\0\1", 8);
+    memcpy(copy, "OGBUDG\0\2", 8);
     uint64_t sum = budget_state_checksum(str_of(copy + 16, size - 16));
     for (unsigned i = 0; i < 8; i++)
         copy[8 + i] = (unsigned char)(sum >> (8 * i));

@@ -151,6 +151,32 @@ STAR = '  - {name: exact, hosts: [exact.up.test], action: allow}\n  - {name: any
 TWO = "  - {name: coder, identify: [{source: 127.0.0.1/32}]}\n  - {name: other, identify: [{source: 127.0.0.21/32}]}\n"
 
 
+def test_star_has_a_bound_over_all_zones():
+    """A new zone for each name, each far below its bits: under `*` all together have theirs, by questions and by CONNECT; what is known, what a rule writes and another
+    agent go on. The controls: the default, and a rule that writes the zones."""
+    def ask_all(lab):
+        codes = [lab.dns.ask(f"www.{coded(8, bytes.hex)}.org").code for _ in range(40)]
+        return codes + [code_of(lab, f"www.{coded(8, bytes.hex)}.org") for _ in range(20)]
+    with guarded("agent: {any_bits: 2048/d}", rules=STAR, agents=TWO) as lab:
+        other = Client(lab.dns_port, source="127.0.0.21")
+        assert lab.dns.ask("www.known-zone.org").code == "NOERROR"
+        codes = ask_all(lab)
+        assert codes[0] == "NOERROR" and codes[39] == "REFUSED" and codes[59] == "exfiltration", codes
+        assert 0 < len({q[0].lower() for q in lab.up.asked}) * 64 <= 2048, codes
+        e = finding(lab, **{"class": "dns_tunnel"}, agent="coder")
+        e = lab.event(lambda e: "of=any" in e.get("sentence", "") and "block" in e["sentence"], ("finding",))
+        assert e["agent"] == "coder" and "/2048" in e["sentence"], e
+        assert "any_bits" in lab.event(lambda e: e.get("code") == "exfiltration", ("dns",))["message"]
+        assert lab.dns.ask("www.known-zone.org").code == "NOERROR" and lab.dns.ask("exact.up.test").code == "NOERROR"
+        assert other.ask("www.another-zone.org").code == "NOERROR"
+    with guarded(rules=STAR, agents=TWO) as lab:
+        codes = ask_all(lab)
+        assert codes[:40] == ["NOERROR"] * 40 and "exfiltration" not in codes, codes
+    zones = [f"{coded(8, bytes.hex)}.org" for _ in range(40)]
+    with guarded("agent: {any_bits: 2048/d}", rules=STAR + f"\n  - {{name: written, hosts: [{', '.join(chr(34) + '*.' + z + chr(34) for z in zones)}], action: allow}}", agents=TWO) as lab:
+        assert all(lab.dns.ask(f"www.{z}").code == "NOERROR" for z in zones)
+
+
 class Stopped:
     """One thread of a process, stopped by the tracer: what a disk that never answers does to it."""
 
