@@ -177,8 +177,7 @@ const char *client_too_many(const struct client *c);
 /* An exchange for what this head asks (taken over), in state CLIENT_EXCHANGE. NULL: out of memory. */
 struct exchange *client_exchange(struct client *c, const struct h1_head *h);
 /* May a tunnel to c->host and c->port open? END_OK, with *ret_inside true when it opens only to be refused inside TLS, where
- * clients show the reason; or why not, with the verdict. Nothing is resolved or dialled for it. A virtual address in c->host becomes its
- * name. */
+ * clients show the reason; or why not, with the verdict. Nothing is resolved or dialled for it. */
 enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct verdict *ret, bool *ret_inside);
 /* Opens it; reply is what the client is told. */
 void client_tunnel_accept(struct client *c, bool refused_host, struct str reply);

@@ -5,6 +5,7 @@
 #include "proxy/client.h"
 #include "proxy/exchange.h"
 #include "proxy/socks5.h"
+#include "proxy/virtual_host.h"
 
 /* Version, reply, reserved, IPv4, and the address and port that we are bound to: none of the client's business. */
 static void put_reply(struct client *c, enum socks5_reply reply)
@@ -111,9 +112,12 @@ static bool step_request(struct client *c, struct err *err)
         return refuse(c, END_UNKNOWN_AGENT, NULL, NULL, true);
     if (!client_count(c))
         return refuse(c, END_RATE_LIMITED, client_too_many(c), NULL, true);
+    enum end end = virtual_host_name(c->view, agent->name, &c->host, &c->said);
+    if (end != END_OK)
+        return refuse(c, end, NULL, NULL, true);
     struct verdict v = { 0 };
     bool inside;
-    enum end end = client_tunnel_judge(c, agent, &v, &inside);
+    end = client_tunnel_judge(c, agent, &v, &inside);
     if (end != END_OK)
         return refuse(c, end, NULL, &v, true);
     if (v.kind == VERDICT_TUNNEL) {

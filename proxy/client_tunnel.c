@@ -53,9 +53,6 @@ enum end client_tunnel_judge(struct client *c, const struct agent *agent, struct
     *ret_inside = false;
     if (c->w->draining)
         return END_DRAINING;
-    enum end end = virtual_host_name(c->view, agent->name, &c->host, &c->said);
-    if (end != END_OK)
-        return end;
     policy_eval_connect(c->view->policy, agent, &c->host, c->port, clock_wall_us(), ret);
     if (ret->kind != VERDICT_DENY)
         return END_OK;
@@ -93,19 +90,24 @@ void client_tunnel_connect(struct client *c, const struct h1_head *h, const stru
         client_tunnel_refuse(c, h, END_BAD_REQUEST, "a CONNECT with a body", NULL, true);
         return;
     }
+    enum end end = virtual_host_name(c->view, agent->name, &c->host, &c->said);
+    if (end != END_OK) {
+        client_tunnel_refuse(c, h, end, NULL, NULL, true);
+        return;
+    }
     if (h->host >= 0) {
         struct host host;
         uint16_t port;
         /* Clients write the Host of a CONNECT with and without the port, which defaults to the target's; Node's http.request writes ours.
          * It decides nothing. */
         bool fits = authority_parse(h->fields[h->host].f.value, c->port, &host, &port, NULL) == 0;
-        if (!fits || ((!host_eq(&host, &c->host) || port != c->port) && !names_us(c, &host, port))) {
+        if (!fits || ((!virtual_host_same(&c->host, &c->said, &host) || port != c->port) && !names_us(c, &host, port))) {
             client_tunnel_refuse(c, h, END_BAD_REQUEST, "the Host field names another host than the CONNECT", NULL, true);
             return;
         }
     }
     bool inside;
-    enum end end = client_tunnel_judge(c, agent, &v, &inside);
+    end = client_tunnel_judge(c, agent, &v, &inside);
     if (end != END_OK) {
         client_tunnel_refuse(c, h, end, NULL, &v, true);
         return;

@@ -117,6 +117,10 @@ def test_connect(lab):
     assert lab.get("open.test").status == 200  # by its name
     assert "host_addr" not in lab.event(lambda e: e.get("host") == "open.test", after=after)
     at = given(lab.dns, "open.test")
+    for host, status in ((f"{at}:{lab.tls_port}", 200), (f"open.test:{lab.tls_port}", 200), (f"api.test:{lab.tls_port}", 400)):  # of the CONNECT itself
+        c = Proxy(lab, f"{at}:{lab.tls_port}", host=False, headers=[("Host", host)], refused_ok=True, tls=False)
+        assert c.connected.status == status, (host, c.connected)
+        c.close()
     for form in (f"::ffff:{at}", f"::ffff:{int(ipaddress.ip_address(at)) >> 16:x}:{int(ipaddress.ip_address(at)) & 0xFFFF:x}", str(int(ipaddress.ip_address(at)))):
         assert get(lab, form, "open.test").status == 200, form
 
