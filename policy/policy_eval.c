@@ -217,6 +217,13 @@ void policy_eval_connect(const struct policy *p, const struct agent *agent, cons
     *ret = v;
 }
 
+/* A deny rule past which nothing of its hosts goes. */
+static bool denies_all(const struct rule *rule)
+{
+    return rule->action == RULE_DENY && !rule->nports && rule->https && rule->http && !rule->methods.given &&
+           !rule->npaths;
+}
+
 /* Does one of the rule's own ports lead to it, past the deny rules before it? */
 static bool some_port_passes(const struct policy *p, const struct rule *rule, const struct agent *agent,
                              const struct host *host, int64_t now_us)
@@ -251,7 +258,7 @@ void policy_eval_name(const struct policy *p, const struct agent *agent, const s
             continue;
         if (rule->action == RULE_DENY) {
             denies = denies ? denies : rule;
-            if (!rule->nports && rule->https && rule->http && !rule->methods.given && !rule->npaths)
+            if (denies_all(rule))
                 break;
         } else if (rule->action == RULE_ASK) {
             asks = asks ? asks : rule;
@@ -338,9 +345,11 @@ size_t policy_written(const struct policy *p, const struct agent *agent, const s
     id_walk_start(&walk, p->rule_index, host);
     while (most < host->n && id_walk_next(&walk, &id)) {
         const struct rule *rule = &p->config->rules[id];
-        if ((rule->action != RULE_ALLOW && rule->action != RULE_TUNNEL) || !rule_live(p, rule, agent, now_us))
+        if (!rule_live(p, rule, agent, now_us))
             continue;
-        size_t n = rule_written(rule, host);
+        if (denies_all(rule))
+            break;
+        size_t n = rule->action == RULE_ALLOW || rule->action == RULE_TUNNEL ? rule_written(rule, host) : 0;
         if (n <= most || (dns_type && !policy_rule_lists(rule, dns_type)))
             continue;
         if (port ? reached_without(p, rule, agent, host, port, now_us)
