@@ -86,6 +86,7 @@ static inline void lab_on_accept(struct watch *w, uint32_t revents)
 
 static const char *lab_scheme = "";          /* or "tcp://" */
 static const char *lab_answer = "synthetic"; /* or "forward" */
+static const char *lab_pool = "";            /* or ", pool: …" */
 
 /* The head of every test's configuration; `more` holds resolver.hosts …, and rules. %u: the DNS servers' ports. */
 static inline void lab_yaml(struct lab *lab, char out[8192], const char *top, const char *rules)
@@ -99,12 +100,12 @@ static inline void lab_yaml(struct lab *lab, char out[8192], const char *top, co
     int n = snprintf(
         out, 8192,
         "version: 1\nstate_dir: state\nexfiltration: {exempt: [\"*\"]}\n%s\n"
-        "resolver: {answer: %s, upstreams: [%s], synthetic: {v4: 10.77.0.1}, hosts: {fixed.test: [127.0.0.2], bad-fixed.test: [127.0.0.2, "
+        "resolver: {answer: %s, upstreams: [%s], synthetic: {v4: 10.77.0.1%s}, hosts: {fixed.test: [127.0.0.2], bad-fixed.test: [127.0.0.2, "
         "10.9.9.9]}}\n"
         "agents:\n  - {name: coder, identify: [{source: 10.77.0.2/32}, {source: 127.0.0.1/32}]}\n"
         "  - {name: other, identify: [{source: 10.77.0.3/32}]}\n"
         "rules:\n%s",
-        top, lab_answer, upstreams, rules);
+        top, lab_answer, upstreams, lab_pool, rules);
     assert_true(n > 0 && n < 8192);
 }
 

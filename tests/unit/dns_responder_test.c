@@ -318,6 +318,58 @@ static void test_gone_while_waiting(void **state)
     }
 }
 
+static struct virtual_table *table(const char *net)
+{
+    static const unsigned char key[VIRTUAL_KEY];
+    struct address_pool pool = { 0 };
+    struct err err;
+    assert_int_equal(cidr_parse(str_c(net), &pool.v4), 0);
+    int fd = virtual_table_new(&pool, 65536, key, &err);
+    struct virtual_table *t = virtual_table_map(fd, &pool, true, &err);
+    assert_non_null(t);
+    close(fd);
+    return t;
+}
+
+/* With a pool there is an answer only where there is a place in a table of that pool. */
+static void test_pool(void **state)
+{
+    (void)state;
+    static struct port p;
+    struct err err;
+    unsigned records;
+    lab_pool = ", pool: 10.78.0.0/30"; /* two names */
+    start(&p, "synthetic", silent, 1, "limits: {refusals_per_second: 100000}");
+    lab_pool = "";
+    struct virtual_table *good = table("10.78.0.0/30"), *other = table("10.79.0.0/30");
+    const struct {
+        struct virtual_table *table;
+        const char *name;
+        unsigned code;
+    } rows[] = {
+        { NULL, "a.a.test", WIRE_SERVFAIL },  { good, "a.a.test", WIRE_NOERROR },   { good, "b.a.test", WIRE_NOERROR },
+        { good, "c.a.test", WIRE_SERVFAIL },  { good, "a.a.test", WIRE_NOERROR },   { other, "a.a.test", WIRE_SERVFAIL },
+        { good, "b.a.test", WIRE_NOERROR },   { good, "c.a.test", WIRE_SERVFAIL }, /* it was read back */
+        { good, "a.b.test", WIRE_REFUSED },   { NULL, "b.a.test", WIRE_SERVFAIL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(resolver_set_names(p.lab.resolver, rows[i].table, &err), 0);
+        send_udp(&p, rows[i].name, WIRE_A);
+        assert_int_equal(answered(&p, &records), rows[i].code);
+        assert_int_equal(records, rows[i].code == WIRE_NOERROR);
+        struct lab_event e = lab_event(&p.lab);
+        assert_true(e.ok);
+        assert_string_equal(e.verdict, rows[i].code == WIRE_NOERROR ? "allow" : "deny");
+    }
+    send_udp(&p, "a.a.test", WIRE_AAAA); /* of no network, and v6 is null */
+    assert_int_equal(answered(&p, &records), WIRE_NOERROR);
+    assert_int_equal(records, 0);
+    virtual_table_unref(&good);
+    virtual_table_unref(&other);
+    stop(&p);
+    assert_int_equal(lab_fds(), p.lab.fds_before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_forged),
         cmocka_unit_test(test_every_question_is_answered),
         cmocka_unit_test(test_gone_while_waiting),
+        cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
