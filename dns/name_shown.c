@@ -45,13 +45,13 @@ static void put_masked(struct str name, struct str run, char out[NAME_SHOWN])
     snprintf(out, NAME_SHOWN, "%.*s%s%.*s", STR_ARG(str_sub(name, 0, at)), name_mask(run, mask), STR_ARG(after));
 }
 
-/* What stands behind a piece of a placeholder and may be shown: the zone, or only its suffix where the piece is in it. */
+/* What stands behind a piece of a placeholder and may be shown: the zone, or only so many labels of it that none is in them. */
 static struct str kept_behind(const struct detector_finding *f)
 {
     struct str name = f->ask.name, zone = f->zone.zone;
     struct canary_hit hit;
     size_t fixed = f->ask.fixed;
-    if (zone.n > fixed && canary_find(f->canaries, str_sub(zone, 0, zone.n - fixed), &hit)) {
+    while (zone.n > fixed && canary_find(f->canaries, str_sub(zone, 0, zone.n - fixed), &hit)) {
         ptrdiff_t dot = str_find_char(zone, '.');
         zone = dot < 0 ? STR_NONE : str_from(zone, (size_t)dot + 1);
     }

@@ -2,7 +2,7 @@
  *
  * Names as they come, one a line, judged one after another. The first byte of a line says how each was approved, what
  * it is for, and how much time has passed. */
-#include "dns/detector.h"
+#include "dns/name_shown.h"
 
 #include <stdlib.h>
 
@@ -14,14 +14,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             abort();                                                                                                   \
     } while (0)
 
-static void check(const struct detector_finding *f)
+static void check_printable(const char *line, size_t max)
 {
-    char text[DETECTOR_LINE];
-    const char *line = detector_explain(f, text);
     size_t n = strlen(line);
-    CHECK(n > 0 && n < DETECTOR_LINE);
+    CHECK(n > 0 && n < max);
     for (size_t i = 0; i < n; i++)
         CHECK(line[i] >= 0x20 && line[i] < 0x7f);
+}
+
+/* What the log says of it, which holds no placeholder that was found whole. */
+static void check_texts(const struct detector_finding *f)
+{
+    char text[DETECTOR_LINE], features[DETECTOR_FEATURES], shown[NAME_SHOWN];
+    struct canary_hit hit;
+    check_printable(detector_explain(f, text), DETECTOR_LINE);
+    check_printable(detector_features(f, features), DETECTOR_FEATURES);
+    if (f->ask.name.n > 0)
+        check_printable(detector_evidence(f, text), DETECTOR_LINE);
+    bool masked = name_shown(f, shown);
+    CHECK(masked == (shown[0] != '\0') && strlen(shown) < NAME_SHOWN);
+    if (f->canary.credential.n > 0 && f->ask.fixed == 0)
+        CHECK(masked && !canary_find(f->canaries, str_c(shown), &hit));
+}
+
+static void check(const struct detector_finding *f)
+{
+    check_texts(f);
     CHECK(f->zone.zone.n <= f->ask.name.n);
     if (f->ask.approval == DETECTOR_UNAPPROVED && !f->ask.observe)
         CHECK(!f->allow && !f->charged);
