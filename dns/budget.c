@@ -54,11 +54,36 @@ void budget_free(struct budget **b)
     *b = NULL;
 }
 
+static void cap(struct spent *s, uint64_t bits)
+{
+    if (s->units > bits * COST_BIT)
+        s->units = (uint32_t)(bits * COST_BIT);
+}
+
+/* An account that is empty is as good as one with a debt: otherwise each crash would lock all of them for some hours more. */
+static void cap_all(struct budget *b)
+{
+    const struct budget_limits *l = &b->limits;
+    cap(&b->floor, l->bits);
+    cap(&b->floor_agent, l->agent_bits);
+    cap(&b->floor_any, l->any_bits);
+    for (size_t i = 0; i < BUDGET_ZONES; i++)
+        cap(&b->zones[i].spent, (uint64_t)l->bits * b->zones[i].times);
+    for (size_t i = 0; i < BUDGET_AGENTS; i++) {
+        cap(&b->agents[i].spent, l->agent_bits);
+        cap(&b->agents[i].any, l->any_bits);
+        cap(&b->agents[i].pushed, l->bits);
+    }
+}
+
 int budget_set_limits(struct budget *b, const struct budget_limits *l, struct err *err)
 {
     if (check_limits(l, err) < 0)
         return -1;
     b->limits = *l;
+    if (b->overdrawn)
+        cap_all(b);
+    b->overdrawn = false;
     return 0;
 }
 

@@ -42,7 +42,8 @@ struct budget;
 /* Empty. now_ms: clock_mono_ms. NULL when out of memory or a limit is past BUDGET_BITS_MAX. */
 struct budget *budget_new(const struct budget_limits *l, uint64_t now_ms, struct err *err);
 void budget_free(struct budget **b);
-/* The next event is held against the new ones. 0, or -1: past BUDGET_BITS_MAX. */
+/* The next event is held against the new ones. The first ones after a state was loaded also bound what that charged for a
+ * crash: no account is past its end. 0, or -1: past BUDGET_BITS_MAX. */
 int budget_set_limits(struct budget *b, const struct budget_limits *l, struct err *err);
 
 struct budget_event {

@@ -45,6 +45,7 @@ struct budget {
                                                    earlier state */
     uint32_t serial, places;         /* places: zones in the table */
     uint64_t searched_ms;            /* when an agent was looked for that has nothing spent; 0: never */
+    bool overdrawn;                  /* what a crash may have lost was charged, under limits that need not be ours */
     struct seen *seen;
     struct budget_agent agents[BUDGET_AGENTS];
     struct budget_zone zones[BUDGET_ZONES];

@@ -237,5 +237,6 @@ enum budget_state budget_state_load(struct budget *b, struct str bytes, uint64_t
     if (last)
         return BUDGET_STATE_WHOLE;
     charge_all(b, (uint64_t)missing * COST_BIT);
+    b->overdrawn = true;
     return BUDGET_STATE_NOT_LAST;
 }

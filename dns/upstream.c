@@ -16,6 +16,7 @@
 enum {
     QUEUE_MAX = 4096,
     QUERY_MS = 10000, /* a question, its wait for a place included */
+    OWNERS = 256,
 };
 
 enum way { WAY_UDP, WAY_TCP, WAY_TLS, WAYS };
@@ -24,7 +25,7 @@ enum query_state { QUERY_QUEUED = 1, QUERY_ACTIVE, QUERY_FINISHED };
 struct upstream_query {
     struct upstream *u;
     enum query_state state;
-    struct upstream_query *next, **link;         /* the queue, or those under way */
+    struct upstream_query *next, **link;         /* of the queue */
     struct upstream_query *all_next, **all_link; /* of the upstream */
     struct upstream_leg leg;
     enum way way;        /* of the leg under way */
@@ -50,8 +51,8 @@ struct upstream {
     struct upstream_cares *cares;
     struct upstream_tls *tls;
     size_t places[WAYS], used[WAYS];
+    uint16_t owned[WAYS][OWNERS]; /* by owner; two on one place share a share */
     struct upstream_query *queue, **queue_end;
-    struct upstream_query *active;
     struct upstream_query *all;
     struct task dispatch;
     struct upstream_stats stats;
@@ -104,10 +105,8 @@ static void leave(struct upstream_query *q)
     task_cancel(&q->leg.done);
     free(q->leg.answer);
     q->leg.answer = NULL;
-    *q->link = q->next;
-    if (q->next)
-        q->next->link = q->link;
     u->used[q->way]--;
+    u->owned[q->way][q->owner % OWNERS]--;
     u->stats.active--;
     loop_defer(u->loop, &u->dispatch);
 }
@@ -123,12 +122,8 @@ static void start(struct upstream_query *q)
     q->leg = (struct upstream_leg) { .step = q->step, .done = done, .under_way = true };
     MUST(wire_query_make(&q->leg.wire, str_of(q->name, q->n), q->type, chance) == 0);
     q->state = QUERY_ACTIVE;
-    q->next = u->active;
-    q->link = &u->active;
-    if (q->next)
-        q->next->link = &q->next;
-    u->active = q;
     u->used[q->way]++;
+    u->owned[q->way][q->owner % OWNERS]++;
     u->stats.active++;
     u->stats.asked++;
     if (q->way == WAY_TLS)
@@ -140,12 +135,8 @@ static void start(struct upstream_query *q)
 /* Is there a place for it, and has its owner not its share? */
 static bool may_start(const struct upstream *u, const struct upstream_query *q)
 {
-    size_t owned = 0;
-    if (u->used[q->way] == u->places[q->way])
-        return false;
-    for (const struct upstream_query *a = u->active; a; a = a->next)
-        owned += a->way == q->way && a->owner == q->owner;
-    return owned < (u->places[q->way] + 1) / 2;
+    size_t places = u->places[q->way];
+    return u->used[q->way] < places && u->owned[q->way][q->owner % OWNERS] < (places + 1) / 2;
 }
 
 static bool any_place(const struct upstream *u)

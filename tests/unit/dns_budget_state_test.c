@@ -122,6 +122,32 @@ static void test_not_last_much_later(void **state)
     buf_done(&bytes);
 }
 
+/* Again and again: an account is empty at worst, and has its day's bits a day later. The control: without the limits it owes. */
+static void test_many_crashes(void **state)
+{
+    (void)state;
+    for (unsigned capped = 0; capped < 2; capped++) {
+        struct buf bytes;
+        struct budget *b = NULL;
+        save(&bytes, false);
+        for (unsigned i = 0; i < 30; i++) {
+            b = fresh(1);
+            assert_int_equal(budget_state_load(b, buf_str(&bytes), 1, NULL), BUDGET_STATE_NOT_LAST);
+            if (capped)
+                assert_int_equal(budget_set_limits(b, &limits, NULL), 0);
+            buf_reset(&bytes);
+            assert_int_equal(budget_state_put(b, false, 1, &bytes), 0);
+            if (i < 29)
+                budget_free(&b);
+        }
+        assert_int_equal(budget_spent(b, STR("a"), STR("z.test"), 1), capped ? 100 : 18 + 30 * 20);
+        assert_int_equal(charge(b, "a", "z.test", "x.z.test", 1, 1), BUDGET_ZONE_SPENT);
+        assert_int_equal(charge(b, "a", "z.test", "x.z.test", 90, DAY), capped ? BUDGET_OK : BUDGET_ZONE_SPENT);
+        budget_free(&b);
+        buf_done(&bytes);
+    }
+}
+
 static void test_damaged(void **state)
 {
     (void)state;
@@ -198,7 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_many_restarts),
         cmocka_unit_test(test_not_last),   cmocka_unit_test(test_not_last_much_later),
-        cmocka_unit_test(test_damaged),    cmocka_unit_test(test_full),
+        cmocka_unit_test(test_many_crashes), cmocka_unit_test(test_damaged), cmocka_unit_test(test_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
