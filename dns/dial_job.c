@@ -289,6 +289,7 @@ static enum end guarded(struct dial_job *j, bool *ret_waits, const char **ret_wh
                                   .name = host_str(&j->host),
                                   .port = j->port,
                                   .event = DETECTOR_DIAL,
+                                  .now_us = clock_wall_us(),
                                   .observe = a->observe,
                                   .client = str_c(a->client),
                                   .conn_id = str_c(a->conn_id),

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dns/name_guard.h"
 
-#include "base/clock.h"
 #include "dns/finding_log.h"
 #include "dns/name_approval.h"
 #include "dns/special_name.h"
@@ -55,7 +54,7 @@ struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct nam
     uint16_t qtype = ask->event == DETECTOR_DIAL ? 0 : ask->qtype;
     enum detector_approval approval =
         name_approval_by_all(g->snapshot->policy, ask->agent, ask->rule, reached ? ask->host : NULL, ask->fixed, ask->port,
-                             qtype, clock_wall_us(), &written);
+                             qtype, ask->now_us, &written);
     struct detector_ask d = {
         .agent = ask->agent->name,
         .name = ask->name,

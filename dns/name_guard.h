@@ -36,6 +36,7 @@ struct name_guard_ask {
     enum detector_event event;
     bool fixed;                /* resolver.hosts has it */
     bool observe;              /* no rule lets it through, mode: observe does */
+    int64_t now_us;            /* clock_wall_us: which rules hold */
     struct str client, conn_id, request_id;
     char *dns_id; /* ANSWER_ID bytes: of the dns event that will speak of it; "": made here where there is a finding */
 };

@@ -24,6 +24,8 @@ struct asked {
     const struct query *q;
     const struct agent *agent; /* NULL: nobody's */
     struct name_ruling ruling;
+    const struct answer_set *known; /* of the cache, until the loop turns; NULL: nothing */
+    char client[46];
     uint64_t started_us;
     uint16_t rcode;
     struct ip ips[WIRE_ADDRESSES_MAX];
@@ -94,12 +96,12 @@ static struct str verdict_word(const struct asked *a)
 
 static int record(const struct responder *r, const struct asked *a, bool answered)
 {
-    char type[DNS_TYPE_NAME], client[46];
+    char type[DNS_TYPE_NAME];
     bool denied = str_eq(verdict_word(a), STR("deny"));
     enum end code = a->code != END_OK ? a->code : a->ruling.code;
     struct dns_record d = {
         .agent = a->agent ? a->agent->name : STR_NONE,
-        .client = str_c(ip_format(&a->from->client, client)),
+        .client = str_c(a->client),
         .rule = a->ruling.rule ? a->ruling.rule->name : STR_NONE,
         .qname = query_name(a->q),
         .shown = str_c(a->shown),
@@ -286,6 +288,7 @@ static void begin_late(const struct forward *f, struct asked *a)
         .from = &f->from, .q = &f->q, .agent = f->asker->agent, .started_us = f->started_us, .code = END_OK
     };
     a->ruling = f->ruling;
+    ip_format(&f->from.client, a->client);
     memcpy(a->dns_id, f->asker->dns_id, sizeof a->dns_id);
     memcpy(a->shown, f->asker->shown, sizeof a->shown);
 }
@@ -477,9 +480,7 @@ static bool put_asked(struct responder *r, struct asked *a, struct asker *asker,
 /* waits: until what it costs is saved. */
 static bool put_forward(struct responder *r, struct asked *a, bool waits)
 {
-    char client[46];
-    struct asker *asker =
-        asker_new(r->snapshot, a->agent, str_c(ip_format(&a->from->client, client)), STR_NONE, STR_NONE);
+    struct asker *asker = asker_new(r->snapshot, a->agent, str_c(a->client), STR_NONE, STR_NONE);
     if (!asker) {
         refuse(a, WIRE_SERVFAIL, END_RATE_LIMITED, "out of memory");
         return false;
@@ -491,11 +492,8 @@ static bool put_forward(struct responder *r, struct asked *a, bool waits)
     asker->observe = r->snapshot->config->observe && a->ruling.verdict == VERDICT_OBSERVE;
     bool later = false;
     a->started_us = clock_mono_us();
-    const struct answer_set *known = NULL;
-    if (a->ruling.fate == NAME_ADDRESS && !a->ruling.fixed)
-        known = lookup_known(r->lookups, host_str(&a->ruling.host), wanted(a->q));
-    if (known)
-        put_looked_up(r, a, asker, known);
+    if (a->known)
+        put_looked_up(r, a, asker, a->known);
     else if (a->ruling.fate == NAME_ADDRESS && a->ruling.fixed)
         put_vetted(r, a, asker, a->ruling.fixed->ips, a->ruling.fixed->nips, SYNTHETIC_TTL_S);
     else
@@ -512,15 +510,14 @@ static bool goes_upstream(const struct responder *r, const struct asked *a)
     const struct name_ruling *n = &a->ruling;
     if (!r->snapshot->config->dns_forward || n->fixed)
         return false;
-    return n->fate == NAME_RECORDS || (n->fate == NAME_ADDRESS && !lookup_known(r->lookups, host_str(&n->host), wanted(a->q)));
+    return n->fate == NAME_RECORDS || (n->fate == NAME_ADDRESS && !a->known);
 }
 
 /* May it be answered, as far as the data in it is concerned? What policy refused is only scored. *ret_waits: not yet. */
-static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
+static bool guarded(struct responder *r, struct asked *a, int64_t now_us, bool *ret_waits)
 {
     const struct name_ruling *n = &a->ruling;
     bool reached = n->fate >= NAME_NO_DATA, observe = reached && n->verdict == VERDICT_OBSERVE;
-    char client[46];
     struct name_guard_ask ask = {
         .agent = a->agent,
         .rule = reached && !observe ? n->rule : NULL,
@@ -530,7 +527,8 @@ static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
         .event = goes_upstream(r, a) ? DETECTOR_QUESTION : DETECTOR_SYNTHETIC,
         .fixed = n->fixed,
         .observe = observe,
-        .client = str_c(ip_format(&a->from->client, client)),
+        .now_us = now_us,
+        .client = str_c(a->client),
         .dns_id = a->dns_id,
     };
     *ret_waits = false;
@@ -548,7 +546,9 @@ static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
         }
         fair_give(&r->waiting, owner, 1);
     }
-    if (n->fate == NAME_ADDRESS && r->snapshot->config->dns_forward && !n->fixed)
+    if (a->known)
+        memcpy(a->dns_id, a->known->dns_id, sizeof a->dns_id);
+    else if (n->fate == NAME_ADDRESS && r->snapshot->config->dns_forward && !n->fixed)
         lookup_id(r->lookups, host_str(&n->host), 1u << wanted(a->q), a->dns_id);
     struct name_guard_ruling ruling = name_guard_judge(r->guard, &ask);
     *ret_waits = ruling.waits;
@@ -563,8 +563,12 @@ static bool guarded(struct responder *r, struct asked *a, bool *ret_waits)
 static bool answer_name(struct responder *r, struct asked *a)
 {
     bool waits;
-    name_rule(r->snapshot, a->agent, a->q, clock_wall_us(), &a->ruling);
-    if (!guarded(r, a, &waits))
+    int64_t now_us = clock_wall_us();
+    const struct name_ruling *n = &a->ruling;
+    name_rule(r->snapshot, a->agent, a->q, now_us, &a->ruling);
+    if (n->fate == NAME_ADDRESS && r->snapshot->config->dns_forward && !n->fixed)
+        a->known = lookup_known(r->lookups, host_str(&n->host), wanted(a->q));
+    if (!guarded(r, a, now_us, &waits))
         return false;
     switch (a->ruling.fate) {
     case NAME_REFUSED:
@@ -602,6 +606,7 @@ static size_t on_message(void *ctx, const struct dns_peer *from, struct str mess
         return 0;
     memset(a, 0, offsetof(struct asked, ips));
     a->from = from;
+    ip_format(&from->client, a->client);
     a->q = &r->query;
     a->n = 0;
     a->records = NULL;

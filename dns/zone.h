@@ -3,7 +3,7 @@
  * zone: whose servers see the questions for a name: its registrable domain by the public suffix list. Under a suffix of
  * the list's private section (a cloud's, where anybody can have a name) that is the tenant's, and above it there is the
  * public zone of whoever lets to tenants: who has many tenants there sees what all of them are asked. Pure;
- * what it said lately is kept, in 64 KiB. For one thread. */
+ * what it said lately is kept, in 128 KiB. For one thread. */
 #ifndef DNS_ZONE_H
 #define DNS_ZONE_H
 
