@@ -14,6 +14,7 @@
 #include "base/log.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <stdlib.h>
 
 enum {
@@ -22,6 +23,7 @@ enum {
     STEP = 3,
     STEP64 = 2, /* between places of a text that are looked at */
     WHOLE = 6,  /* characters that hex or base32 must decode to */
+    SPARE = 8,  /* behind each text, for gram */
     SAME_MAX = 4,
     FORMS = 4
 };
@@ -99,18 +101,30 @@ static size_t normal64(struct str s, char *out)
 
 /* --- the index --- */
 
-/* Its upper half is mixed best, and is where places are taken from. */
-static inline uint64_t gram(const struct canary *c, const char *p, bool base64)
+/* Of the lowest five of eight bytes, which are the first. Its upper bits are mixed best, and choose the filter's. */
+static inline uint64_t gram_of(const struct canary *c, uint64_t eight, bool base64)
 {
-    uint64_t v = 0;
-    memcpy(&v, p, GRAM);
-    v = (v ^ c->seed) * 0x9e3779b97f4a7c15u + base64;
-    return (v ^ v >> 29) * 0xbf58476d1ce4e5b9u;
+    static_assert(GRAM == 5, "five bytes of eight");
+    return ((eight & 0xffffffffffu) ^ (uint64_t)base64 << 40 ^ c->seed) * 0x9e3779b97f4a7c15u;
 }
 
-static inline size_t place_of(const struct canary *c, uint64_t h)
+/* At p, where eight bytes may be read: a copy of five would be put together in memory and waited for. */
+static inline uint64_t gram(const struct canary *c, const char *p, bool base64)
 {
-    return h >> 20 & (c->nslots - 1);
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return gram_of(c, le64toh(v), base64);
+}
+
+/* For the few that pass the filter. */
+static inline uint64_t mixed(uint64_t h)
+{
+    return (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+}
+
+static inline size_t place_of(const struct canary *c, uint64_t mix)
+{
+    return mix >> 20 & (c->nslots - 1);
 }
 
 static inline bool filter_has(const struct canary *c, uint64_t h)
@@ -122,9 +136,9 @@ static inline bool filter_has(const struct canary *c, uint64_t h)
 static void index_put(struct canary *c, size_t place, bool base64)
 {
     uint64_t h = gram(c, c->bytes + place, base64), bit = h >> c->filter_shift;
-    uint32_t tag = (uint32_t)h;
+    uint32_t tag = (uint32_t)mixed(h);
     unsigned same = 0;
-    size_t at = place_of(c, h);
+    size_t at = place_of(c, mixed(h));
     for (; c->slots[at].place; at = (at + 1) & (c->nslots - 1))
         if (c->slots[at].tag == tag && ++same == SAME_MAX)
             return;
@@ -306,9 +320,10 @@ static inline bool look_gram(const struct look *l, const char *text, size_t n, s
     const struct canary *c = l->canary;
     bool base64 = form == CANARY_BASE64;
     uint64_t h = gram(c, text + at, base64);
-    uint32_t tag = (uint32_t)h;
     if (!filter_has(c, h))
         return false;
+    h = mixed(h);
+    uint32_t tag = (uint32_t)h;
     for (size_t i = place_of(c, h); c->slots[i].place; i = (i + 1) & (c->nslots - 1)) {
         if (c->slots[i].tag != tag)
             continue;
@@ -329,18 +344,30 @@ static inline bool look_text(const struct look *l, const char *text, size_t n, s
     return false;
 }
 
-/* Six bytes that some characters decode to, if they could be of a placeholder at all. */
-static bool look_decoded(const struct look *l, uint64_t six, enum canary_form form)
+/* Six bytes below 128, as eight: in lower case, and whether each of them is a letter or a digit. */
+static inline bool is_text(uint64_t six, uint64_t *ret_lower)
 {
-    char text[WHOLE];
-    if (six & 0x808080808080u)
+    const uint64_t each = 0x010101010101u, top = 0x80 * each;
+    uint64_t v = six | (six & 0x40 * each) >> 1;
+    uint64_t letter = (v + (0x80 - 'a') * each) & ~(v + (0x80 - 'z' - 1) * each);
+    uint64_t digit = (v + (0x80 - '0') * each) & ~(v + (0x80 - '9' - 1) * each);
+    *ret_lower = v;
+    return ((letter | digit) & top) == top;
+}
+
+/* Six bytes that some characters decode to, the first one highest. */
+static inline bool look_decoded(const struct look *l, uint64_t six, enum canary_form form)
+{
+    char text[WHOLE + SPARE] = { 0 };
+    uint64_t v;
+    static_assert(WHOLE == 6, "six bytes of eight");
+    if (six & 0x808080808080u || !is_text(six, &v))
         return false;
-    for (size_t i = 0; i < WHOLE; i++) {
-        char c = ascii_lower((char)(six >> (8 * (WHOLE - 1 - i)) & 0x7f));
-        if (!ascii_alpha(c) && !ascii_digit(c))
-            return false;
-        text[i] = c;
-    }
+    v = __builtin_bswap64(v << 16);
+    if (!filter_has(l->canary, gram_of(l->canary, v, form == CANARY_BASE64)))
+        return false;
+    v = htole64(v);
+    memcpy(text, &v, sizeof v);
     return look_gram(l, text, WHOLE, 0, WHOLE, form);
 }
 
@@ -349,33 +376,70 @@ static bool look_hex(const struct look *l, const char *text, size_t n)
     uint64_t acc = 0;
     size_t run = 0;
     for (size_t i = 0; i < n; i++) {
-        int v = ascii_hex(text[i]);
-        run = v < 0 ? 0 : run + 1;
-        acc = acc << 4 | (uint64_t)(v & 15);
+        unsigned digit = (unsigned char)text[i] - '0', letter = (unsigned char)text[i] - 'a';
+        run = digit < 10 || letter < 6 ? run + 1 : 0;
+        acc = acc << 4 | ((digit < 10 ? digit : letter + 10) & 15);
         if (run >= 2 * WHOLE && look_decoded(l, acc & 0xffffffffffffu, CANARY_HEX))
             return true;
     }
     return false;
 }
 
-static bool look_base32(const struct look *l, const char *text, size_t n)
+/* Bit o: in the six bytes from bit o on, each could be a letter or a digit: none of 128 and more, and 64 or 48 is in it. */
+static inline uint64_t could_be_text(uint64_t acc)
 {
-    uint64_t acc = 0;
-    size_t bits = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool letter = ascii_alpha(text[i]), digit = text[i] >= '2' && text[i] <= '7';
-        bits = letter || digit ? bits + 5 : 0;
-        acc = acc << 5 | (uint64_t)((letter ? text[i] - 'a' : text[i] - '2' + 26) & 31);
-        for (size_t o = 0; o < 5 && bits >= 8 * WHOLE + o; o++)
-            if (look_decoded(l, acc >> o & 0xffffffffffffu, CANARY_BASE32))
-                return true;
+    uint64_t high = acc | acc >> 8, low = acc >> 6 | (acc >> 5 & acc >> 4);
+    high = (high | high >> 16) | high >> 32;
+    low &= low >> 8;
+    low = (low & low >> 16) & low >> 32;
+    return ~(high >> 7) & low;
+}
+
+/* The six bytes that end in one of the last `fresh` characters; acc holds `bits` of a run. */
+static inline bool look_base32_at(const struct look *l, uint64_t acc, size_t bits, size_t fresh)
+{
+    if (bits < 8 * WHOLE)
+        return false;
+    size_t starts = bits - 8 * WHOLE + 1 < 5 * fresh ? bits - 8 * WHOLE + 1 : 5 * fresh;
+    uint64_t m = could_be_text(acc) & ((1u << starts) - 1);
+    while (m) { /* what came first is looked at first */
+        unsigned at = 63 - (unsigned)__builtin_clzll(m);
+        if (look_decoded(l, acc >> at & 0xffffffffffffu, CANARY_BASE32))
+            return true;
+        m ^= 1ull << at;
     }
     return false;
 }
 
+/* Three characters at a time: with them six bytes begin at fifteen places of 62 bits. */
+static bool look_base32(const struct look *l, const char *text, size_t n)
+{
+    enum { TOGETHER = 3 };
+    static_assert(8 * WHOLE + 5 * TOGETHER - 1 <= 64, "all of them are in one word");
+    uint64_t acc = 0;
+    size_t bits = 0, fresh = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool letter = ascii_alpha(text[i]), digit = text[i] >= '2' && text[i] <= '7';
+        if (!letter && !digit) {
+            if (look_base32_at(l, acc, bits, fresh))
+                return true;
+            bits = fresh = 0;
+            continue;
+        }
+        acc = acc << 5 | (uint64_t)(letter ? text[i] - 'a' : text[i] - '2' + 26);
+        bits += 5;
+        if (++fresh < TOGETHER)
+            continue;
+        if (look_base32_at(l, acc, bits, fresh))
+            return true;
+        fresh = 0;
+    }
+    return look_base32_at(l, acc, bits, fresh);
+}
+
 bool canary_find(const struct canary *c, struct str text, struct canary_hit *ret)
 {
-    char plain[CANARY_LOOK_MAX], reversed[CANARY_LOOK_MAX];
+    char plain[CANARY_LOOK_MAX + SPARE], reversed[CANARY_LOOK_MAX + SPARE];
     struct look l = { .canary = c, .hit = ret };
     if (c->nsources == 0)
         return false;
