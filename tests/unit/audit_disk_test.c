@@ -115,7 +115,7 @@ static void test_sync_always_writes_again(void **state)
     faults.sync_errno = EIO;
     write_some(&ring, 5);
     uint64_t before = sink_synced(ring.sink);
-    for (int i = 0; i < 100 && faults.sync_errno; i++)
+    for (int i = 0; i < 3000 && faults.sync_errno; i++)
         loop_run_once(lab.loop, 10);
     assert_true(sink_synced(ring.sink) == before); /* nobody was told */
     lab_settle(&lab, &ring);
@@ -133,7 +133,7 @@ static void test_period_sync_failure_is_said(void **state)
     write_some(&ring, 5);
     lab_settle(&lab, &ring);
     faults.sync_errno = EIO;
-    for (int i = 0; i < 100 && faults.sync_errno; i++)
+    for (int i = 0; i < 3000 && faults.sync_errno; i++)
         loop_run_once(lab.loop, 10);
     assert_int_equal(faults.sync_errno, 0);
     loop_run_once(lab.loop, 10);
@@ -155,7 +155,7 @@ static void test_write_error(void **state)
             faults.write_once = true;
             faults.no_truncate = no_truncate;
             write_some(&ring, 6);
-            for (int i = 0; i < 100 && faults.write_errno; i++)
+            for (int i = 0; i < 3000 && faults.write_errno; i++)
                 loop_run_once(lab.loop, 10);
             assert_int_equal(faults.write_errno, 0);
             lab_settle(&lab, &ring);
