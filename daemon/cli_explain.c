@@ -2,8 +2,8 @@
  *
  * `outgate explain`: the same functions that a worker calls, in its order, fed from the command line. Headers are
  * looked at for placeholders as the swap would. What lies behind the verdict (addresses, the origin, a lease) it cannot
- * know. `DNS NAME` in the place of a method and a URL asks what the DNS port would answer; `dns:NAME?type=TXT` (RFC 4501) names
- * another type than A. */
+ * know. `DNS NAME` in the place of a method and a URL asks what the DNS port would answer, to A and to AAAA;
+ * `dns:NAME?type=TXT` (RFC 4501) names another type. */
 #include "base/clock.h"
 #include "base/field.h"
 #include "daemon/cli.h"
@@ -239,7 +239,8 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
     struct outcome o = judge(q, &v, &swap);
     struct name_part part, *name = host_is_ip(&q->host) ? NULL : &part; /* nobody is asked for an address */
     struct err err;
-    bool made = !name || name_part_make(g, q->ask.agent, o.passes ? v.rule : NULL, host_str(&q->host), DNS_TYPE_A, &part, &err) == 0;
+    bool made = !name || name_part_make(g, q->ask.agent, o.passes ? v.rule : NULL, host_str(&q->host), 0, &part, &err) == 0;
+    part.request = true;
     if (made && name && o.passes && name_part_end(name) != END_OK)
         o = (struct outcome) { .code = name_part_end(name), .why = name_part_end(name) == END_EXFILTRATION ? "the name" : "a name that nobody out there owns" };
     if (made && cli->json)
@@ -260,7 +261,7 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
 static int parse_name(struct str text, char name[HOST_MAX + 1], uint16_t *ret_type, struct err *err)
 {
     struct host host;
-    *ret_type = DNS_TYPE_A;
+    *ret_type = 0;
     if (str_starts(text, STR("dns:"))) {
         text = str_from(text, 4);
         ptrdiff_t mark = str_find_char(text, '?');
@@ -298,7 +299,7 @@ static int answer_name(const struct cli *cli, const struct gather *g, const stru
     } else {
         name_part_print(g, &part);
     }
-    if (r == CLI_OK && (part.x.ruling.fate <= NAME_ABSENT || !part.x.question.allow))
+    if (r == CLI_OK && (part.v[0].x.ruling.fate <= NAME_ABSENT || !part.v[0].x.question.allow))
         r = CLI_NO;
     name_part_done(&part);
     return r;

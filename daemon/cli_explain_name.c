@@ -29,8 +29,14 @@ static struct canary *read_canary(const struct gather *g)
 int name_part_make(const struct gather *g, const struct agent *agent, const struct rule *rule, struct str name, uint16_t type,
                    struct name_part *ret, struct err *err)
 {
-    *ret = (struct name_part) { .type = type, .config = g->config, .canary = read_canary(g) };
-    return name_explain(g->policy, agent, rule, name, type, ret->canary, clock_wall_us(), &ret->x, err);
+    int64_t now_us = clock_wall_us();
+    int r = 0;
+    *ret = (struct name_part) { .config = g->config, .canary = read_canary(g), .n = type ? 1 : 2 };
+    ret->v[0].type = type ? type : DNS_TYPE_A;
+    ret->v[1].type = DNS_TYPE_AAAA;
+    for (size_t i = 0; i < ret->n && r == 0; i++)
+        r = name_explain(g->policy, agent, rule, name, ret->v[i].type, ret->canary, now_us, &ret->v[i].x, err);
+    return r;
 }
 
 void name_part_done(struct name_part *p)
@@ -40,20 +46,20 @@ void name_part_done(struct name_part *p)
 
 enum end name_part_end(const struct name_part *p)
 {
-    if (p->x.dial.allow)
+    const struct detector_finding *dial = &p->v[0].x.dial;
+    if (dial->allow)
         return END_OK;
-    return p->x.dial.rule == DETECTOR_SPECIAL ? END_HOST_DENIED : END_EXFILTRATION;
+    return dial->rule == DETECTOR_SPECIAL ? END_HOST_DENIED : END_EXFILTRATION;
 }
 
 /* --- the answer --- */
 
-/* What is answered, in a word. */
-static const char *answer_word(const struct name_part *p)
+/* What is answered to a question for one type, in a word. */
+static const char *answer_word(const struct name_part *p, const struct name_explained *x)
 {
-    const struct name_ruling *r = &p->x.ruling;
-    if (r->fate >= NAME_NO_DATA && !p->x.question.allow)
+    if (x->ruling.fate >= NAME_NO_DATA && !x->question.allow)
         return "refused";
-    switch (r->fate) {
+    switch (x->ruling.fate) {
     case NAME_REFUSED:
         return "refused";
     case NAME_ABSENT:
@@ -64,25 +70,52 @@ static const char *answer_word(const struct name_part *p)
     case NAME_RECORDS:
         break;
     }
-    return p->x.asked_upstream ? "forward" : p->config->dns_forward ? "hosts" : "synthetic";
+    return x->asked_upstream ? "forward" : p->config->dns_forward ? "hosts" : "synthetic";
 }
 
-/* The address that is made up here; NULL: none is. */
-static const char *synthetic(const struct name_part *p, char out[46])
+/* The network whose addresses are given out, each for one name; NULL: none is. */
+static const struct cidr *pool_of(const struct name_part *p, size_t i)
+{
+    const struct address_pool *pool = &p->config->synthetic_pool;
+    uint8_t family = p->v[i].type == DNS_TYPE_A ? 4 : 6;
+    if (strcmp(answer_word(p, &p->v[i].x), "synthetic") != 0 || !address_pool_has(pool, family))
+        return NULL;
+    return family == 4 ? &pool->v4 : &pool->v6;
+}
+
+/* The address that is made up for all names alike; NULL: none is. */
+static const char *synthetic(const struct name_part *p, size_t i, char out[46])
 {
     const struct config *c = p->config;
-    const struct ip *ip = p->type == DNS_TYPE_A ? &c->synthetic_v4 : &c->synthetic_v6;
-    return strcmp(answer_word(p), "synthetic") == 0 && ip->family ? ip_format(ip, out) : NULL;
+    const struct ip *ip = p->v[i].type == DNS_TYPE_A ? &c->synthetic_v4 : &c->synthetic_v6;
+    return strcmp(answer_word(p, &p->v[i].x), "synthetic") == 0 && !pool_of(p, i) && ip->family ? ip_format(ip, out) : NULL;
 }
 
-static const char *answer_sentence(const struct name_part *p)
+enum { NETWORK_TEXT = 46 + 4, SENTENCE = 160 };
+
+static const char *network_text(const struct cidr *net, char out[NETWORK_TEXT])
 {
-    const char *word = answer_word(p);
-    char text[46];
+    char ip[46];
+    snprintf(out, NETWORK_TEXT, "%s/%u", ip_format(&net->net, ip), net->bits);
+    return out;
+}
+
+static const char *answer_sentence(const struct name_part *p, size_t i, char out[SENTENCE])
+{
+    const struct name_explained *x = &p->v[i].x;
+    const char *word = answer_word(p, x);
+    const struct cidr *pool = pool_of(p, i);
+    char text[NETWORK_TEXT];
+    if (strcmp(word, "synthetic") == 0 && p->config->ndns == 0)
+        return "nobody asks: there is no listen.dns";
+    if (pool) {
+        snprintf(out, SENTENCE, "an address of its own out of %s, which the running server chooses; nothing is asked upstream", network_text(pool, text));
+        return out;
+    }
     if (strcmp(word, "synthetic") == 0)
-        return synthetic(p, text) ? "an address of resolver.synthetic; nothing is asked upstream" : "NOERROR without an address: resolver.synthetic has none of this family";
+        return synthetic(p, i, text) ? "an address of resolver.synthetic; nothing is asked upstream" : "NOERROR without an address: resolver.synthetic has none of this family";
     if (strcmp(word, "forward") == 0)
-        return p->x.ruling.fate == NAME_RECORDS ? "asked upstream, and given as it comes" : "asked upstream, and what may not be dialled left out";
+        return x->ruling.fate == NAME_RECORDS ? "asked upstream, and given as it comes" : "asked upstream, and what may not be dialled left out";
     if (strcmp(word, "hosts") == 0)
         return "what resolver.hosts has of it";
     if (strcmp(word, "no_data") == 0)
@@ -90,35 +123,36 @@ static const char *answer_sentence(const struct name_part *p)
     return strcmp(word, "absent") == 0 ? "NXDOMAIN" : "REFUSED";
 }
 
-static enum end answer_code(const struct name_part *p)
+static enum end answer_code(const struct name_part *p, size_t i)
 {
-    bool refused = strcmp(answer_word(p), "refused") == 0;
-    if (refused && p->x.ruling.fate >= NAME_NO_DATA)
+    const struct name_explained *x = &p->v[i].x;
+    bool refused = strcmp(answer_word(p, x), "refused") == 0;
+    if (refused && x->ruling.fate >= NAME_NO_DATA)
         return END_EXFILTRATION;
-    return p->x.ruling.fate <= NAME_ABSENT ? p->x.ruling.code : END_OK;
+    return x->ruling.fate <= NAME_ABSENT ? x->ruling.code : END_OK;
 }
 
 /* --- the name --- */
 
-static const char *approval_word(const struct name_part *p)
+static const char *approval_word(const struct name_explained *x)
 {
     static const char *const words[] = { "unapproved", "wildcard", "exact" };
-    return p->x.exempt ? "exempt" : words[p->x.approval];
+    return x->exempt ? "exempt" : words[x->approval];
 }
 
-static const char *approval_sentence(const struct name_part *p)
+static const char *approval_sentence(const struct name_explained *x)
 {
-    if (p->x.exempt)
+    if (x->exempt)
         return "exfiltration.exempt covers it: it costs nothing";
-    switch (p->x.approval) {
+    switch (x->approval) {
     case DETECTOR_EXACT:
-        return p->x.ruling.fixed ? "resolver.hosts writes it out: it costs nothing" : "a rule writes it out: it costs nothing";
+        return x->ruling.fixed ? "resolver.hosts writes it out: it costs nothing" : "a rule writes it out: it costs nothing";
     case DETECTOR_WILDCARD:
         return "a pattern lets it through: a new name costs what it can carry";
     case DETECTOR_UNAPPROVED:
         break;
     }
-    return p->x.observe ? "mode observe lets it through: it costs what it can carry, each time" : "nothing lets it through";
+    return x->observe ? "mode observe lets it through: it costs what it can carry, each time" : "nothing lets it through";
 }
 
 static unsigned long long bits(uint64_t cost)
@@ -146,50 +180,77 @@ static bool has_finding(const struct detector_finding *f)
     return f->severity != DETECTOR_QUIET;
 }
 
-void name_part_print(const struct gather *g, const struct name_part *p)
+static void print_answer(const struct gather *g, const struct name_part *p, size_t i)
 {
-    char type[DNS_TYPE_NAME], line[DETECTOR_LINE], address[46];
-    const struct name_ruling *r = &p->x.ruling;
-    enum end code = answer_code(p);
-    const char *ip = synthetic(p, address);
-    printf("dns %s: %s%s%s%s%s", dns_type_format(p->type, type), ip ? ip : "", ip ? ", " : "", code != END_OK ? end_code(code) : "",
-           code != END_OK ? ": " : "", answer_sentence(p));
+    const struct name_ruling *r = &p->v[i].x.ruling;
+    char type[DNS_TYPE_NAME], address[46], sentence[SENTENCE];
+    enum end code = answer_code(p, i);
+    const char *ip = synthetic(p, i, address);
+    printf("dns %s: %s%s%s%s%s", dns_type_format(p->v[i].type, type), ip ? ip : "", ip ? ", " : "", code != END_OK ? end_code(code) : "",
+           code != END_OK ? ": " : "", answer_sentence(p, i, sentence));
     if (r->why)
         printf(" (%s)", r->why);
     put_at(g, r->rule);
+}
+
+/* Where nobody asks, only what is refused whoever asks is worth a line to who did ask. */
+static void print_answers(const struct gather *g, const struct name_part *p)
+{
     if (g->config->ndns == 0)
         printf("dns: nobody asks: there is no listen.dns\n");
-    printf("name: %s: %s", approval_word(p), approval_sentence(p));
-    put_at(g, p->x.approval == DETECTOR_WILDCARD ? p->x.rule : NULL);
-    if (p->x.asked_upstream)
-        print_cost(p, "a question", &p->x.question);
-    print_cost(p, "a dial", &p->x.dial);
-    if (p->x.dial.score.bits >= DETECTOR_SCORE_FLAG)
-        printf("name: looks encoded: %u, %d and more do\n", p->x.dial.score.bits, DETECTOR_SCORE_FLAG);
-    if (has_finding(&p->x.dial))
-        printf("finding: %s\n", detector_explain(&p->x.dial, line));
+    for (size_t i = 0; i < p->n; i++)
+        if (g->config->ndns > 0 || (!p->request && strcmp(answer_word(p, &p->v[i].x), "synthetic") != 0))
+            print_answer(g, p, i);
+}
+
+void name_part_print(const struct gather *g, const struct name_part *p)
+{
+    const struct name_explained *x = &p->v[0].x;
+    char line[DETECTOR_LINE];
+    print_answers(g, p);
+    printf("name: %s: %s", approval_word(x), approval_sentence(x));
+    put_at(g, x->approval == DETECTOR_WILDCARD ? x->rule : NULL);
+    if (x->asked_upstream)
+        print_cost(p, "a question", &x->question);
+    print_cost(p, "a dial", &x->dial);
+    if (x->dial.score.bits >= DETECTOR_SCORE_FLAG)
+        printf("name: looks encoded: %u, %d and more do\n", x->dial.score.bits, DETECTOR_SCORE_FLAG);
+    if (has_finding(&x->dial))
+        printf("finding: %s\n", detector_explain(&x->dial, line));
     if (!p->canary)
         printf("(the install key cannot be read here: pieces of placeholders were not looked for)\n");
 }
 
+static json_t *answer_json(const struct gather *g, const struct name_part *p, size_t i)
+{
+    const struct name_ruling *r = &p->v[i].x.ruling;
+    char type[DNS_TYPE_NAME], address[46], sentence[SENTENCE], network[NETWORK_TEXT];
+    const char *ip = synthetic(p, i, address);
+    const struct cidr *pool = pool_of(p, i);
+    enum end code = answer_code(p, i);
+    json_t *dns = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "type", dns_type_format(p->v[i].type, type), "answer", answer_word(p, &p->v[i].x), "code",
+                            code == END_OK ? "" : end_code(code), "sentence", answer_sentence(p, i, sentence), "why", r->why ? r->why : "", "listens",
+                            g->config->ndns > 0);
+    json_object_set_new(dns, "address", ip ? json_string(ip) : json_null());
+    json_object_set_new(dns, "pool", pool ? json_string(network_text(pool, network)) : json_null());
+    json_object_set_new(dns, "rule", r->rule ? json_stringn(r->rule->name.p, r->rule->name.n) : json_null());
+    return dns;
+}
+
 void name_part_json(const struct gather *g, const struct name_part *p, json_t *root)
 {
-    char type[DNS_TYPE_NAME], line[DETECTOR_LINE], address[46];
-    const struct name_ruling *r = &p->x.ruling;
-    const struct detector_finding *f = &p->x.dial;
-    const char *ip = synthetic(p, address);
-    enum end code = answer_code(p);
-    json_t *dns = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "type", dns_type_format(p->type, type), "answer", answer_word(p), "code",
-                            code == END_OK ? "" : end_code(code), "sentence", answer_sentence(p), "why", r->why ? r->why : "", "listens", g->config->ndns > 0);
-    json_object_set_new(dns, "address", ip ? json_string(ip) : json_null());
-    json_object_set_new(dns, "rule", r->rule ? json_stringn(r->rule->name.p, r->rule->name.n) : json_null());
-    json_t *name = json_pack("{s:s, s:b, s:i, s:b, s:I, s:I, s:b}", "approval", approval_word(p), "passes", f->allow, "score", (int)f->score.bits,
+    char line[DETECTOR_LINE];
+    const struct name_explained *x = &p->v[0].x;
+    const struct detector_finding *f = &x->dial;
+    json_t *name = json_pack("{s:s, s:b, s:i, s:b, s:I, s:I, s:b}", "approval", approval_word(x), "passes", f->allow, "score", (int)f->score.bits,
                              "encoded", f->score.bits >= DETECTOR_SCORE_FLAG, "dial_bits", (json_int_t)bits(f->account.cost), "question_bits",
-                             (json_int_t)bits(p->x.question.account.cost), "placeholders_known", p->canary != NULL);
+                             (json_int_t)bits(x->question.account.cost), "placeholders_known", p->canary != NULL);
     json_object_set_new(name, "zone", json_stringn_nocheck(f->zone.zone.p ? f->zone.zone.p : "", f->zone.zone.n));
     json_object_set_new(name, "of_bits", json_integer((json_int_t)p->config->exfiltration.zone_bits));
     json_object_set_new(name, "class", has_finding(f) ? json_string(f->class) : json_null());
     json_object_set_new(name, "sentence", has_finding(f) ? json_string(detector_explain(f, line)) : json_null());
-    json_object_set_new(root, "dns", dns);
+    json_object_set_new(root, "dns", answer_json(g, p, 0));
+    if (p->n > 1)
+        json_object_set_new(root, "dns_aaaa", answer_json(g, p, 1));
     json_object_set_new(root, "name", name);
 }

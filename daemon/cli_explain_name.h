@@ -12,14 +12,19 @@
 struct name_part {
     const struct config *config;
     struct canary *canary; /* NULL: the install key cannot be read here */
-    uint16_t type;
-    struct name_explained x;
+    struct {
+        uint16_t type;
+        struct name_explained x;
+    } v[2]; /* of A and of AAAA; or of the one type that was asked for */
+    size_t n;
+    bool request; /* the name is a request's host: nobody asked what the DNS port answers */
 };
-/* rule: of the request; NULL: as the question finds it. Texts borrow from name. 0 or -1. name_part_done in either case. */
+/* rule: of a request that passes; NULL: as the question finds it. type: 0: A and AAAA. Texts borrow from name. 0 or -1.
+ * name_part_done in either case. */
 int name_part_make(const struct gather *g, const struct agent *agent, const struct rule *rule, struct str name, uint16_t type,
                    struct name_part *ret, struct err *err);
 void name_part_done(struct name_part *p);
-/* As lines; as two objects, "dns" and "name", of root. */
+/* As lines; as objects of root: "dns", "dns_aaaa" where no type was asked for, and "name". */
 void name_part_print(const struct gather *g, const struct name_part *p);
 void name_part_json(const struct gather *g, const struct name_part *p, json_t *root);
 /* What a dial of the name, that the rules let through, would be refused for; END_OK: nothing. */

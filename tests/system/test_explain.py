@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`explain` and `check` about names and addresses: what is said of each refusal, beside what passes. Nothing here
+needs a server."""
+import json
+
+from lab import main
+from test_commands import NO, OK, Folder, sh
+
+HEAD = """version: 1
+state_dir: home/state
+listen: {proxy: ["127.0.0.1:3128"]DNS}
+agents: [{name: coder, identify: [{source: 127.0.0.1/32}]}]
+"""
+
+
+class Explained(Folder):
+    """The folder with this configuration; dns: it has a DNS port."""
+
+    def __init__(self, text, dns=True):
+        super().__init__()
+        self.put(text, dns)
+
+    def put(self, text, dns=True):
+        with open(self.file, "w") as f:
+            f.write(HEAD.replace("DNS", ', dns: ["127.0.0.1:5300"]' if dns else "") + text)
+
+    def say(self, *what, status=None):
+        r = sh("explain", "-c", self.file, "--agent", "coder", *what)
+        assert status is None or r.returncode == status, (what, r.returncode, r.out, r.err)
+        return r.out
+
+    def json(self, *what, status=None):
+        return json.loads(self.say("--json", *what, status=status))
+
+    def warnings(self, status=OK):
+        r = sh("check", "-c", self.file)
+        assert r.returncode == status, (r.out, r.err)
+        return [t.split("outgate.yaml:", 1)[1] for t in r.err.split("\n") if "outgate.yaml:" in t and "error" not in t]
+
+
+RULES = """rules:
+  - {name: lab, hosts: [api.lab.test], action: allow}
+"""
+
+
+def test_pool():
+    """With a pool the address is the server's to choose: it is said of what network, of both families, of a question and of a request's host."""
+    with Explained(RULES) as f:
+        for synthetic, v4, v6 in (("{pool: 10.78.0.0/16}", "10.78.0.0/16", None), ('{pool: [10.78.0.0/16, "fd78::/64"]}', "10.78.0.0/16", "fd78::/64"),
+                                  ('{v4: 10.77.0.1, pool: "fd78::/64"}', "10.77.0.1", "fd78::/64"), ('{v4: 10.77.0.1, v6: "fd77::1"}', "10.77.0.1", "fd77::1")):
+            f.put(f"resolver: {{synthetic: {synthetic}}}\n{RULES}")
+            for what in (("DNS", "api.lab.test"), ("GET", "https://api.lab.test/"), ("CONNECT", "api.lab.test:443")):
+                d = f.json(*what, status=OK)
+                said = f.say(*what, status=OK).split("\n")
+                for kind, key, of in (("A", "dns", v4), ("AAAA", "dns_aaaa", v6)):
+                    got, pooled = d[key], bool(of and "/" in of)
+                    assert (got["type"], got["address"], got["pool"]) == (kind, None if pooled else of, of if pooled else None), (synthetic, what, got)
+                    line, = [t for t in said if t.startswith(f"dns {kind}: ")]
+                    assert (f"an address of its own out of {of}" in line) == pooled, line
+                    assert ("resolver.synthetic has none of this family" in line) == (of is None) and (of is None or of in line), line
+        assert "dns_aaaa" not in f.json("DNS", "dns:api.lab.test?type=A", status=OK)
+
+
+def test_without_a_dns_port():
+    """Where nobody can ask, that is what is said of names; what resolver.synthetic has is of no interest. With a port it is."""
+    with Explained(RULES, dns=False) as f:
+        for what in (("DNS", "api.lab.test"), ("GET", "https://api.lab.test/")):
+            said = f.say(*what, status=OK)
+            assert "dns: nobody asks: there is no listen.dns\n" in said and "resolver.synthetic" not in said and "dns A: " not in said, said
+            assert "resolver.synthetic" not in f.json(*what)["dns"]["sentence"]
+        assert "dns A: host_denied: REFUSED" in f.say("DNS", "evil.org", status=NO)
+        f.put("resolver: {synthetic: {v4: 10.77.0.1}}\n" + RULES)
+        said = f.say("GET", "https://api.lab.test/", status=OK)
+        assert "nobody asks" not in said and "dns A: 10.77.0.1, an address of resolver.synthetic" in said, said
+
+
+if __name__ == "__main__":
+    main()
