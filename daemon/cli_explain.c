@@ -2,8 +2,8 @@
  *
  * `outgate explain`: the same functions that a worker calls, in its order, fed from the command line. Headers are
  * looked at for placeholders as the swap would. What lies behind the verdict (addresses, the origin, a lease) it cannot
- * know. `DNS NAME` in the place of a method and a URL asks what the DNS port would answer, to A and to AAAA;
- * `dns:NAME?type=TXT` (RFC 4501) names another type. */
+ * know. `DNS NAME` in the place of a method and a URL asks what the DNS port would answer, to A and to AAAA; `DNS TYPE NAME`
+ * and `DNS dns:NAME?type=TYPE` (RFC 4501) name one type. */
 #include "base/clock.h"
 #include "base/field.h"
 #include "daemon/cli.h"
@@ -257,17 +257,20 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
 
 /* --- a question --- */
 
-/* `NAME` or `dns:NAME?type=TYPE` (RFC 4501, without a server and a class). */
-static int parse_name(struct str text, char name[HOST_MAX + 1], uint16_t *ret_type, struct err *err)
+/* `NAME`, `TYPE NAME` or `dns:NAME?type=TYPE` (RFC 4501, without a server and a class). *ret_type 0: none was named. */
+static int parse_name(const struct cli *cli, char name[HOST_MAX + 1], uint16_t *ret_type, struct err *err)
 {
     struct host host;
+    struct str text = str_c(cli->args[cli->nargs - 1]);
     *ret_type = 0;
+    if (cli->nargs == 3 && !dns_type_parse(str_c(cli->args[1]), ret_type))
+        return err_set(err, "expected DNS [TYPE] NAME, with a type as in dns_types, got type \"%.40s\"", cli->args[1]);
     if (str_starts(text, STR("dns:"))) {
         text = str_from(text, 4);
         ptrdiff_t mark = str_find_char(text, '?');
         struct str query = mark < 0 ? STR_NONE : str_from(text, (size_t)mark + 1);
         text = mark < 0 ? text : str_sub(text, 0, (size_t)mark);
-        if (mark >= 0 && (!str_starts(query, STR("type=")) || !dns_type_parse(str_from(query, 5), ret_type)))
+        if (mark >= 0 && (*ret_type || !str_starts(query, STR("type=")) || !dns_type_parse(str_from(query, 5), ret_type)))
             return err_set(err, "expected dns:NAME or dns:NAME?type=TYPE, with a type as in dns_types");
     }
     if (host_parse(text, &host, err))
@@ -284,7 +287,7 @@ static int answer_name(const struct cli *cli, const struct gather *g, const stru
     struct err err;
     char name[HOST_MAX + 1];
     uint16_t type;
-    if (parse_name(str_c(cli->args[1]), name, &type, &err))
+    if (parse_name(cli, name, &type, &err))
         return cli_fail(CLI_NO, "bad_request: %s", err.text);
     int r = CLI_OK;
     if (name_part_make(g, agent, NULL, str_c(name), type, &part, &err)) {
@@ -310,6 +313,8 @@ int cli_explain(const struct cli *cli)
     struct gather g;
     struct err err;
     struct question q = { .ask = { .method = str_c(cli->args[0]), .now_us = clock_wall_us() } };
+    if (cli->nargs > 2 && !str_eq(q.ask.method, STR("DNS")))
+        return cli_fail(CLI_USAGE, "explain: too many arguments: expected METHOD URL, or DNS [TYPE] NAME");
     int r = parse_headers(cli, &q);
     if (r)
         return r;

@@ -5,7 +5,7 @@ needs a server."""
 import json
 
 from lab import main
-from test_commands import NO, OK, Folder, sh
+from test_commands import NO, OK, USAGE, Folder, sh
 
 HEAD = """version: 1
 state_dir: home/state
@@ -73,6 +73,22 @@ def test_without_a_dns_port():
         f.put("resolver: {synthetic: {v4: 10.77.0.1}}\n" + RULES)
         said = f.say("GET", "https://api.lab.test/", status=OK)
         assert "nobody asks" not in said and "dns A: 10.77.0.1, an address of resolver.synthetic" in said, said
+
+
+def test_question_types():
+    """`DNS NAME`, `DNS TYPE NAME` and the URI of RFC 4501 ask for the same; a type that is none, or two of them, is not taken for a name."""
+    with Explained("""resolver: {answer: forward}
+rules:
+  - {name: lab, hosts: [api.lab.test], dns_types: [A, TXT], action: allow}
+""") as f:
+        for kind, answer in (("TXT", "forward"), ("A", "forward"), ("MX", "no_data"), ("AAAA", "no_data")):
+            d = f.json("DNS", kind, "api.lab.test", status=OK)
+            assert d == f.json("DNS", f"dns:api.lab.test?type={kind}") and (d["dns"]["type"], d["dns"]["answer"]) == (kind, answer) and "dns_aaaa" not in d, d
+        for bad in (("DNS", "NONSENSE", "api.lab.test"), ("DNS", "TXT", "dns:api.lab.test?type=A"), ("DNS", "api.lab.test", "TXT")):
+            assert f.say(*bad, status=NO) == "", bad
+        f.say("GET", "https://api.lab.test/", "more", status=USAGE)
+        usage = sh("explain", "--help").out
+        assert "METHOD URL" in usage and "DNS [TYPE] NAME" in usage, usage
 
 
 if __name__ == "__main__":
