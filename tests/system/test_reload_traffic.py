@@ -85,7 +85,11 @@ def test_each_request_has_one_of_two_verdicts(lab):
     assert all(m.method == "GET" for m in lab.open.requests)
     books = Books(lab)
     seen = sum(1 for m in lab.open.requests if m.target == "/flip")
-    assert sum(1 for e in books.opens if e.get("host") == "flip.test") == seen
+    # One that a reload denies between its record and its arrival is in the log and not at the host, and its close says why.
+    ends = {e.get("request_id"): e for e in books.events if e["type"] == "close"}
+    opens = [e for e in books.opens if e.get("host") == "flip.test"]
+    cut = [ends[e["request_id"]] for e in opens if ends[e["request_id"]].get("code")]
+    assert len(opens) - len(cut) <= seen <= len(opens), (len(opens), seen, cut)
     assert {e["verdict"] for e in books.events if e["type"] == "close" and e.get("host") == "flip.test"} == {"allow", "deny"}
     write(lab, on)
     reload(lab)
