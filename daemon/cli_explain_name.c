@@ -167,12 +167,47 @@ static void put_at(const struct gather *g, const struct rule *rule)
     printf("\n");
 }
 
-static void print_cost(const struct name_part *p, const char *what, const struct detector_finding *f)
+/* By the account; key: of the limit. */
+static const struct {
+    const char *word, *whose, *key;
+} accounts[] = {
+    [BUDGET_ZONE_SPENT] = { "zone", "bits of ", "exfiltration.dns_tunnel.bits" },
+    [BUDGET_ABOVE_SPENT] = { "zone-above", "bits of all zones under ", "four times exfiltration.dns_tunnel.bits" },
+    [BUDGET_AGENT_SPENT] = { "agent", "bits a day of all zones that no rule approves", "exfiltration.agent.bits" },
+    [BUDGET_NEW_ZONES] = { "new-zones", "new zones an hour that no rule approves", "exfiltration.agent.zones" },
+    [BUDGET_ANY_SPENT] = { "any", "bits a day of all zones that no rule writes", "exfiltration.agent.any_bits" },
+};
+
+static struct str account_zone(const struct detector_finding *f, const struct budget_account *a)
+{
+    return a->of == BUDGET_ZONE_SPENT ? f->zone.zone : a->of == BUDGET_ABOVE_SPENT ? f->zone.above : STR_NONE;
+}
+
+static uint64_t zone_cost(const struct name_accounts *costs)
+{
+    return costs->n > 0 ? costs->v[0].cost : 0;
+}
+
+static void print_costs(const char *what, const struct detector_finding *f, const struct name_accounts *costs)
 {
     char zone[300];
-    if (f->account.limit > 0)
-        printf("name: %s costs %llu of the %llu bits of %s, where nothing was spent yet\n", what, bits(f->account.cost),
-               (unsigned long long)(p->config->exfiltration.zone_bits), str_escape(f->zone.zone, zone, sizeof zone));
+    for (size_t i = 0; i < costs->n; i++) {
+        const struct budget_account *a = &costs->v[i];
+        printf("name: %s costs %llu of the %llu %s%s (%s), not counting what a running server has spent\n", what, bits(a->cost),
+               bits(a->limit), accounts[a->of].whose, str_escape(account_zone(f, a), zone, sizeof zone), accounts[a->of].key);
+    }
+}
+
+static void costs_json(const char *what, const struct detector_finding *f, const struct name_accounts *costs, json_t *list)
+{
+    for (size_t i = 0; i < costs->n; i++) {
+        const struct budget_account *a = &costs->v[i];
+        struct str zone = account_zone(f, a);
+        json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I}", "event", what, "account", accounts[a->of].word, "key", accounts[a->of].key, "bits",
+                              (json_int_t)bits(a->cost), "of_bits", (json_int_t)bits(a->limit));
+        json_object_set_new(o, "zone", zone.n ? json_stringn_nocheck(zone.p, zone.n) : json_null());
+        json_array_append_new(list, o);
+    }
 }
 
 static bool has_finding(const struct detector_finding *f)
@@ -211,8 +246,8 @@ void name_part_print(const struct gather *g, const struct name_part *p)
     printf("name: %s: %s", approval_word(x), approval_sentence(x));
     put_at(g, x->approval == DETECTOR_WILDCARD ? x->rule : NULL);
     if (x->asked_upstream)
-        print_cost(p, "a question", &x->question);
-    print_cost(p, "a dial", &x->dial);
+        print_costs("a question", &x->question, &x->question_costs);
+    print_costs("a dial", &x->dial, &x->dial_costs);
     if (x->dial.score.bits >= DETECTOR_SCORE_FLAG)
         printf("name: looks encoded: %u, %d and more do\n", x->dial.score.bits, DETECTOR_SCORE_FLAG);
     if (has_finding(&x->dial))
@@ -243,9 +278,14 @@ void name_part_json(const struct gather *g, const struct name_part *p, json_t *r
     const struct name_explained *x = &p->v[0].x;
     const struct detector_finding *f = &x->dial;
     json_t *name = json_pack("{s:s, s:b, s:i, s:b, s:I, s:I, s:b}", "approval", approval_word(x), "passes", f->allow, "score", (int)f->score.bits,
-                             "encoded", f->score.bits >= DETECTOR_SCORE_FLAG, "dial_bits", (json_int_t)bits(f->account.cost), "question_bits",
-                             (json_int_t)bits(x->question.account.cost), "placeholders_known", p->canary != NULL);
+                             "encoded", f->score.bits >= DETECTOR_SCORE_FLAG, "dial_bits", (json_int_t)bits(zone_cost(&x->dial_costs)), "question_bits",
+                             (json_int_t)bits(zone_cost(&x->question_costs)), "placeholders_known", p->canary != NULL);
     json_object_set_new(name, "zone", json_stringn_nocheck(f->zone.zone.p ? f->zone.zone.p : "", f->zone.zone.n));
+    json_t *costs = json_array();
+    costs_json("question", &x->question, &x->question_costs, costs);
+    costs_json("dial", f, &x->dial_costs, costs);
+    json_object_set_new(name, "accounts", costs);
+    json_object_set_new(name, "spent_counted", json_false()); /* only a running server knows */
     json_object_set_new(name, "of_bits", json_integer((json_int_t)p->config->exfiltration.zone_bits));
     json_object_set_new(name, "class", has_finding(f) ? json_string(f->class) : json_null());
     json_object_set_new(name, "sentence", has_finding(f) ? json_string(detector_explain(f, line)) : json_null());

@@ -495,6 +495,31 @@ enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e
     return BUDGET_OK;
 }
 
+size_t budget_accounts(struct budget *b, const struct budget_event *e, uint64_t now_ms, struct budget_account ret[BUDGET_ACCOUNTS])
+{
+    uint64_t now = budget_time(b, now_ms), key = agent_key(b, e->agent), cost;
+    uint64_t name = str_hash_keyed(~b->k0, ~b->k1, e->name);
+    struct budget_agent *a = agent_enter(b, key, now);
+    struct budget_account refused;
+    struct entry zone, above;
+    size_t n = 0;
+    entry_ask(b, e, a, key, e->zone, e->in_zone, 1, name, now, &zone);
+    ret[n++] = account_of(&zone, BUDGET_ZONE_SPENT);
+    if (e->above.n > 0) {
+        entry_ask(b, e, a, key, e->above, e->in_above, BUDGET_ABOVE, name, now, &above);
+        ret[n++] = account_of(&above, BUDGET_ABOVE_SPENT);
+    }
+    if (!e->approved) {
+        (void)agent_ask(b, e, a, &zone, now, &cost, &refused);
+        ret[n++] = (struct budget_account) { .cost = cost, .before = a->spent.units, .limit = (uint64_t)b->limits.agent_bits * COST_BIT, .of = BUDGET_AGENT_SPENT };
+        if (!(zone.zone && zone.zone->counted))
+            ret[n++] = (struct budget_account) { .cost = COST_BIT, .before = (uint64_t)a->zones.units * COST_BIT, .limit = (uint64_t)b->limits.zones * COST_BIT, .of = BUDGET_NEW_ZONES };
+    }
+    if (e->any)
+        (void)any_fits(b, e, a, &zone, now, &ret[n++]);
+    return n;
+}
+
 static uint32_t whole_bits(struct spent s, uint64_t a_day, uint64_t now)
 {
     budget_refill(&s, a_day, now);

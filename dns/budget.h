@@ -71,6 +71,11 @@ struct budget_account {
 enum budget_verdict budget_charge(struct budget *b, const struct budget_event *e, uint64_t now_ms,
                                   struct budget_account *ret);
 
+/* Every account that the event would be charged to, the zone's first, with what it would cost there; nothing is charged. Of
+ * BUDGET_NEW_ZONES a zone counts as a bit. Returns how many. */
+enum { BUDGET_ACCOUNTS = 5 };
+size_t budget_accounts(struct budget *b, const struct budget_event *e, uint64_t now_ms, struct budget_account ret[BUDGET_ACCOUNTS]);
+
 /* Bits spent now, rounded up, of what is in the table; for tests and the operator. */
 uint32_t budget_spent(const struct budget *b, struct str agent, struct str zone, uint64_t now_ms);
 uint32_t budget_agent_spent(const struct budget *b, struct str agent, uint64_t now_ms);

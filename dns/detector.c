@@ -168,7 +168,7 @@ static unsigned event_cost(const struct detector_ask *a)
     return EACH + TYPE_RARE;
 }
 
-static void by_budget(struct detector *d, struct detector_finding *f, uint64_t now_ms)
+static struct budget_event budget_event_of(const struct detector_finding *f)
 {
     bool approved = f->ask.approval != DETECTOR_UNAPPROVED;
     /* Nobody wrote the zone: the choice is among all there are. */
@@ -185,6 +185,12 @@ static void by_budget(struct detector *d, struct detector_finding *f, uint64_t n
                               .hold = f->ask.hold };
     e.in_above = f->zone.above.n > 0 ? name_cost(zone_before(f->ask.name, f->zone.above)) : 0;
     e.naming = approved && !any ? 0 : name_cost(f->zone.zone);
+    return e;
+}
+
+static void by_budget(struct detector *d, struct detector_finding *f, uint64_t now_ms)
+{
+    struct budget_event e = budget_event_of(f);
     f->verdict = budget_charge(d->budget, &e, now_ms, &f->account);
     f->charged = f->verdict == BUDGET_OK;
     f->cost = f->account.charged;
@@ -204,6 +210,14 @@ static void begin(struct detector_finding *f, const struct canary *canary, const
     if (ask->event == DETECTOR_DIAL)
         f->class = "host_label";
     zone_of(ask->name, &f->zone);
+}
+
+size_t detector_accounts(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct budget_account ret[BUDGET_ACCOUNTS])
+{
+    struct detector_finding f;
+    begin(&f, d->canary, ask);
+    struct budget_event e = budget_event_of(&f);
+    return budget_accounts(d->budget, &e, now_ms, ret);
 }
 
 void detector_look(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret)

@@ -97,6 +97,9 @@ struct detector_finding {
 /* ret borrows from ask and from the detector: good until either goes or detector_set. */
 void detector_judge(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct detector_finding *ret);
 
+/* The accounts that detector_judge would charge if it came to that, as budget_accounts; nothing is charged. */
+size_t detector_accounts(struct detector *d, const struct detector_ask *ask, uint64_t now_ms, struct budget_account ret[BUDGET_ACCOUNTS]);
+
 /* What is to be seen in a name that policy refused, where no purse is: it costs nothing, and is not let through. ask: not
  * approved, not observe. canary: NULL: there are no placeholders. */
 void detector_look(const struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret);

@@ -7,14 +7,16 @@
 #include "policy/dns_type.h"
 
 static bool judge(const struct config *c, struct canary *canary, const struct detector_ask *ask, struct detector_finding *ret,
-                  struct err *err)
+                  struct name_accounts *ret_costs, struct err *err)
 {
     struct detector_options o;
     name_guard_options(c, &o);
     struct detector *d = detector_new(&o, canary, 0, err);
     if (!d)
         return false;
+    size_t n = detector_accounts(d, ask, 0, ret_costs->v);
     detector_judge(d, ask, 0, ret);
+    ret_costs->n = ret->account.limit > 0 ? n : 0; /* it came to that */
     detector_free(&d);
     return true;
 }
@@ -52,8 +54,8 @@ int name_explain(struct policy *p, const struct agent *agent, const struct rule 
                                 .written = written > 0 || special_name_written(x->rule, host),
                                 .observe = x->observe,
                                 .event = x->asked_upstream ? DETECTOR_QUESTION : DETECTOR_SYNTHETIC };
-    if (reached && !judge(c, canary, &ask, &x->question, err))
+    if (reached && !judge(c, canary, &ask, &x->question, &x->question_costs, err))
         return -1;
     ask.event = DETECTOR_DIAL;
-    return judge(c, canary, &ask, &x->dial, err) ? 0 : -1;
+    return judge(c, canary, &ask, &x->dial, &x->dial_costs, err) ? 0 : -1;
 }

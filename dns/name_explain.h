@@ -9,6 +9,11 @@
 #include "dns/detector.h"
 #include "dns/name_ruling.h"
 
+/* What it costs to ask or to dial, account by account; none: nothing. */
+struct name_accounts {
+    struct budget_account v[BUDGET_ACCOUNTS];
+    size_t n;
+};
 struct name_explained {
     struct name_ruling ruling;       /* of a question for the type */
     const struct rule *rule;         /* that lets the name through; NULL: none */
@@ -16,6 +21,7 @@ struct name_explained {
     bool exempt, observe;
     bool asked_upstream;             /* the answer is not made here */
     struct detector_finding question, dial; /* question: where rules let it through */
+    struct name_accounts question_costs, dial_costs;
 };
 /* rule: of a request that passes; NULL: as the question finds it. canary: NULL: placeholders are not known. Texts of ret
  * borrow from name, p and canary. 0 or -1: out of memory. */

@@ -91,5 +91,34 @@ rules:
         assert "METHOD URL" in usage and "DNS [TYPE] NAME" in usage, usage
 
 
+def test_costs():
+    """Every account that a new name is charged to is named with its limit and its key, and that what a server has spent is not in it; a name that is
+    written out is charged to none."""
+    with Explained("""resolver: {answer: forward}
+exfiltration: {dns_tunnel: {bits: 2000}, agent: {any_bits: 9000/d, bits: 5000/d, zones: 60/h}}
+rules:
+  - {name: written, hosts: [api.lab.test, "*.lab.test"], action: allow}
+  - {name: tenant, hosts: ["*.cloudfront.net"], action: allow}
+  - {name: all, hosts: ["*"], action: allow}
+""") as f:
+        def accounts(name):
+            d = f.json("DNS", name)["name"]
+            assert d["spent_counted"] is False
+            both = [[(a["account"], a["zone"], a["of_bits"]) for a in d["accounts"] if a["event"] == event and a["bits"] > 0] for event in ("question", "dial")]
+            assert both[0] == both[1], d
+            return both[0]
+        zone, agents = "exfiltration.dns_tunnel.bits", "exfiltration.agent."
+        assert accounts("api.lab.test") == []
+        assert accounts("www.lab.test") == [("zone", "lab.test", 2000)]
+        assert accounts("d1.cloudfront.net") == [("zone", "d1.cloudfront.net", 2000), ("zone-above", "cloudfront.net", 8000)]
+        assert accounts("www.example.org") == [("zone", "example.org", 2000), ("any", None, 9000)]
+        for what in (("DNS", "www.example.org"), ("GET", "https://www.example.org/")):
+            said = [t for t in f.say(*what, status=OK).split("\n") if "name: a dial costs" in t]
+            assert len(said) == 2 and all("not counting what a running server has spent" in t for t in said) and not any("nothing was spent" in t for t in said), said
+            assert f"of the 2000 bits of example.org ({zone})" in said[0] and "of the 9000 bits a day" in said[1] and f"({agents}any_bits)" in said[1], said
+        f.put("mode: observe\nresolver: {answer: forward}\nexfiltration: {agent: {bits: 5000/d, zones: 60/h}}\n")
+        assert accounts("www.example.org") == [("zone", "example.org", 1024), ("agent", None, 5000), ("new-zones", None, 60)]
+
+
 if __name__ == "__main__":
     main()

@@ -84,6 +84,56 @@ static void test_spends_and_refills(void **state)
     assert_null(b);
 }
 
+/* What an event is said to cost of each account is what it is charged there, and saying it charges nothing. */
+static void test_accounts(void **state)
+{
+    (void)state;
+    static const struct {
+        bool approved, any, above;
+        size_t n;
+    } cases[] = { { true, false, false, 1 }, { true, false, true, 2 }, { true, true, false, 2 }, { false, false, false, 3 }, { false, false, true, 4 } };
+    struct budget_limits l = wide;
+    l.any_bits = l.any_refill = 1000;
+    l.bits = l.refill = 400;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct budget *b = with(&l);
+        struct budget_account v[BUDGET_ACCOUNTS], after[BUDGET_ACCOUNTS];
+        struct budget_event e = event("z.cloud.test", "n.z.cloud.test", 10);
+        e.approved = e.free_seen = cases[i].approved;
+        e.any = cases[i].any;
+        e.naming = 7 * COST_BIT;
+        e.each = 2 * COST_BIT;
+        e.above = cases[i].above ? STR("cloud.test") : STR_NONE;
+        e.in_above = cases[i].above ? 15 * COST_BIT : 0;
+        for (unsigned k = 0; k < 2; k++) {
+            assert_int_equal(budget_accounts(b, &e, 1000, v), cases[i].n);
+            assert_int_equal(budget_unsaved(b), 0);
+        }
+        assert_int_equal(charge(b, &e, 1000), BUDGET_OK);
+        /* A name that is known costs nothing where a rule lets it through, and what was spent is said. */
+        assert_int_equal(budget_accounts(b, &e, 1000, after), cases[i].approved ? cases[i].n : cases[i].n - 1);
+        assert_int_equal(after[0].cost > 0, !cases[i].approved);
+        assert_int_equal(after[0].before, 12 * COST_BIT);
+        for (size_t k = 0; k < cases[i].n; k++) {
+            bool zones = v[k].of == BUDGET_NEW_ZONES;
+            uint32_t spent = v[k].of == BUDGET_ZONE_SPENT    ? budget_spent(b, e.agent, e.zone, 1000)
+                             : v[k].of == BUDGET_ABOVE_SPENT ? (uint32_t)(after[1].before / COST_BIT)
+                             : v[k].of == BUDGET_AGENT_SPENT ? budget_agent_spent(b, e.agent, 1000)
+                             : v[k].of == BUDGET_ANY_SPENT   ? budget_any_spent(b, e.agent, 1000)
+                                                             : 1;
+            uint64_t limit = v[k].of == BUDGET_ZONE_SPENT    ? 400
+                             : v[k].of == BUDGET_ABOVE_SPENT ? 1600
+                             : v[k].of == BUDGET_ANY_SPENT   ? 1000
+                             : zones                         ? l.zones
+                                                             : l.agent_bits;
+            assert_int_equal(v[k].cost, spent * COST_BIT);
+            assert_int_equal(v[k].limit, limit * COST_BIT);
+            assert_int_equal(v[k].before, 0);
+        }
+        budget_free(&b);
+    }
+}
+
 /* Asking often neither refills more nor less: over a day of polling what passes is the bucket and a day's refill. */
 static void test_polling(void **state)
 {
@@ -585,6 +635,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spends_and_refills),
+        cmocka_unit_test(test_accounts),
         cmocka_unit_test(test_polling),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_seen_names),
