@@ -7,6 +7,7 @@
 #include "base/arena.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <yaml.h>
 
 struct ydoc {
@@ -14,6 +15,10 @@ struct ydoc {
     struct ynode *root;
     size_t nodes;
 };
+
+/* What begins with one of these signs is text as a rule: a pattern of hosts, a query. */
+static const char got_alias[] = "expected a value, got an alias (\"*\"), which is not accepted: quote a text that begins with \"*\", as \"*.example.test\"";
+static const char got_anchor[] = "expected a value, got an anchor (\"&\"), which is not accepted: quote a text that begins with \"&\"";
 
 /* One open list or map. */
 struct level {
@@ -114,7 +119,7 @@ static int key_take(struct builder *b, const yaml_event_t *e)
 static int on_scalar(struct builder *b, const yaml_event_t *e)
 {
     if (e->data.scalar.anchor)
-        return err_set(at(b, e->start_mark), "expected a value, got an anchor (\"&\"), which is not accepted");
+        return err_set(at(b, e->start_mark), "%s", got_anchor);
     if (e->data.scalar.tag)
         return err_set(at(b, e->start_mark), "expected a value, got a tag (\"!\"), which is not accepted");
     if (e->data.scalar.length && memchr(e->data.scalar.value, 0, e->data.scalar.length))
@@ -135,7 +140,7 @@ static int on_scalar(struct builder *b, const yaml_event_t *e)
 static int on_open(struct builder *b, const yaml_event_t *e, enum ynode_kind kind, const void *anchor, const void *tag)
 {
     if (anchor)
-        return err_set(at(b, e->start_mark), "expected a value, got an anchor (\"&\"), which is not accepted");
+        return err_set(at(b, e->start_mark), "%s", got_anchor);
     if (tag)
         return err_set(at(b, e->start_mark), "expected a value, got a tag (\"!\"), which is not accepted");
     if (wants_key(b))
@@ -220,7 +225,7 @@ static int on_event(struct builder *b, const yaml_event_t *e)
     case YAML_DOCUMENT_START_EVENT:
         return on_document(b, e);
     case YAML_ALIAS_EVENT:
-        return err_set(at(b, e->start_mark), "expected a value, got an alias (\"*\"; quote it if it is text)");
+        return err_set(at(b, e->start_mark), "%s", got_alias);
     case YAML_SCALAR_EVENT:
         return on_scalar(b, e);
     case YAML_SEQUENCE_START_EVENT:
@@ -234,8 +239,25 @@ static int on_event(struct builder *b, const yaml_event_t *e)
     return err_set(at(b, e->start_mark), "expected YAML, got something else");
 }
 
+/* An alias or anchor whose name the scanner could not read; NULL: it is something else. */
+static const char *sign_fault(const yaml_parser_t *p)
+{
+    if (p->error != YAML_SCANNER_ERROR || !p->context)
+        return NULL;
+    return strcmp(p->context, "while scanning an alias") == 0    ? got_alias
+           : strcmp(p->context, "while scanning an anchor") == 0 ? got_anchor
+                                                                 : NULL;
+}
+
 static void syntax_fault(const yaml_parser_t *p, struct str text, struct ydoc_fault *fault)
 {
+    const char *sign = sign_fault(p);
+    if (sign) {
+        fault->line = (unsigned)p->context_mark.line + 1;
+        fault->col = (unsigned)p->context_mark.column + 1;
+        err_set(&fault->err, "%s", sign);
+        return;
+    }
     if (p->error == YAML_READER_ERROR)
         place_of(text, p->problem_offset, fault);
     else {
