@@ -23,8 +23,8 @@ static void warn_expired(const struct gather *g, struct diag *diag)
     for (size_t i = 0; i < g->config->nrules; i++) {
         const struct rule *rule = &g->config->rules[i];
         if (rule->expires_us && rule->expires_us <= now_us)
-            diag_add(diag, false, "%s:%u:%u: rules: expected a rule that can match, got \"%.*s\", which has expired",
-                     g->file, rule->at.line, rule->at.col, STR_ARG(rule->name));
+            diag_add_at(diag, false, rule->at, "%s:%u:%u: rules: expected a rule that can match, got \"%.*s\", which has expired",
+                        g->file, rule->at.line, rule->at.col, STR_ARG(rule->name));
     }
 }
 
@@ -38,7 +38,7 @@ static void warn_own_server(const struct gather *g, struct diag *diag)
         for (size_t k = 0; c->upstreams[i].kind == UPSTREAM_SYSTEM && k < system.n; k++)
             for (size_t m = 0; m < c->ndns; m++)
                 if (config_listener_hears(&c->dns[m], &system.servers[k].ip, system.servers[k].port))
-                    diag_add(diag, false,
+                    diag_add_at(diag, false, c->upstreams[i].at,
                              "%s:%u:%u: resolver.upstreams: expected a name server of somebody else, got system, and /etc/resolv.conf has our own "
                              "listen.dns \"%.*s\": a question would come back to us, and be refused or asked again",
                              g->file, c->upstreams[i].at.line, c->upstreams[i].at.col, STR_ARG(c->dns[m].text));
@@ -47,7 +47,7 @@ static void warn_own_server(const struct gather *g, struct diag *diag)
 static void warn_source(const struct gather *g, struct diag *diag, const struct credential *c, const char *key,
                         const char *expected, const char *name, const char *fault, const char *todo)
 {
-    diag_add(diag, false, "%s:%u:%u: source.%s: expected %s, got \"%s\", %s: credential \"%.*s\" has no value (%s)",
+    diag_add_at(diag, false, c->source_at, "%s:%u:%u: source.%s: expected %s, got \"%s\", %s: credential \"%.*s\" has no value (%s)",
              g->file, c->source_at.line, c->source_at.col, key, expected, name, fault, STR_ARG(c->name), todo);
 }
 
@@ -103,6 +103,7 @@ int cli_check(const struct cli *cli)
         warn_sources(&g, &diag);
         warn_own_server(&g, &diag);
     }
+    diag_sort(&diag);
     bool unreadable = r && !g.was_read;
     fflush(stdout);
     diag_print(&diag, 2, false);

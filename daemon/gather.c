@@ -45,6 +45,7 @@ int gather_config(struct gather *g, const char *file, struct diag *diag)
     if (read_text(g, file, diag))
         return -1;
     g->config = config_parse(str_c(g->file), str_c(g->dir), buf_str(&g->text), diag);
+    diag_sort(diag);
     return g->config ? 0 : -1;
 }
 
@@ -54,16 +55,16 @@ static struct config_at named_at(const struct config *c, struct str path, const 
     for (size_t i = 0; i < c->nagents; i++)
         for (size_t k = 0; k < c->agents[i].nclaims; k++)
             if (c->agents[i].claims[k].kind == CLAIM_LOGIN && str_eq(c->agents[i].claims[k].token_file, path)) {
-                *ret_key = "token_file";
+                *ret_key = "identify.login.token_file";
                 return c->agents[i].claims[k].at;
             }
     for (size_t i = 0; i < c->nca_files; i++)
         if (c->ca_files[i].system ? str_eq(path, STR("system")) : str_eq(c->ca_files[i].path, path)) {
-            *ret_key = "ca_file";
+            *ret_key = "origin.ca_file";
             return c->ca_files[i].at;
         }
-    *ret_key = "login_file";
-    return (struct config_at) { 1, 1 };
+    *ret_key = "origin.parent_proxy.login_file";
+    return c->parent_proxy.at;
 }
 
 struct collect {
@@ -81,23 +82,27 @@ static void add_side_file(void *ctx, struct str path)
     struct config_at at = named_at(g->config, path, &key);
     bool system = str_eq(path, STR("system"));
     struct buf bytes;
-    struct err err = { "" };
+    struct err err = { "" }, unread;
     buf_init(&bytes, SIDE_FILE_MAX);
     int r = 0;
+    char *z = z_of(path);
     if (system && buf_size(&g->system_roots) == 0)
         r = err_set(&err,
                     "expected the system's roots in %s, got none: install ca-certificates, or list files in "
                     "origin.ca_file",
                     TRUST_SYSTEM_ROOTS);
-    char *z = z_of(path);
-    if (!system)
-        r = file_read(z, &bytes, &err);
+    if (!system && file_read(z, &bytes, &unread)) {
+        struct str why = str_c(unread.text);
+        if (str_starts(why, path)) /* "PATH: why" */
+            why = str_from(why, path.n + sizeof ": " - 1);
+        r = err_set(&err, "expected a file that can be read, got \"%s\" (%.*s)", z, STR_ARG(why));
+    }
     free(z);
     c->bytes += buf_size(&bytes);
     if (r == 0 && (c->bytes > SIDE_FILES_BYTES_MAX || g->nfiles >= SNAPSHOT_FILES_MAX))
         r = err_set(&err, "the files that the configuration names are too many or too large together");
     if (r) {
-        diag_add(c->diag, true, "%s:%u:%u: %s: %s", g->file, at.line, at.col, key, err.text);
+        diag_add_at(c->diag, true, at, "%s:%u:%u: %s: %s", g->file, at.line, at.col, key, err.text);
         c->failed = -1;
         buf_done(&bytes);
         return;
@@ -113,7 +118,7 @@ static void add_side_file(void *ctx, struct str path)
         (struct side_file) { str_c(z_of(path)), system ? buf_str(&g->system_roots) : buf_str(&bytes) };
 }
 
-int gather_policy(struct gather *g, const char *file, struct diag *diag)
+static int compile(struct gather *g, const char *file, struct diag *diag)
 {
     if (gather_config(g, file, diag))
         return -1;
@@ -139,6 +144,13 @@ int gather_policy(struct gather *g, const char *file, struct diag *diag)
         return -1;
     g->config = policy_config(g->policy);
     return 0;
+}
+
+int gather_policy(struct gather *g, const char *file, struct diag *diag)
+{
+    int r = compile(g, file, diag);
+    diag_sort(diag);
+    return r;
 }
 
 void gather_done(struct gather *g)

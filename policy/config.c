@@ -24,13 +24,11 @@ void diag_done(struct diag *d)
     *d = (struct diag) { 0 };
 }
 
-void diag_add(struct diag *d, bool error, const char *format, ...)
+__attribute__((format(printf, 4, 0))) static void diag_put(struct diag *d, bool error, struct config_at at,
+                                                           const char *format, va_list ap)
 {
     char text[1024];
-    va_list ap;
-    va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) /* one line, whatever the file's name holds */
             *p = '?';
@@ -46,7 +44,40 @@ void diag_add(struct diag *d, bool error, const char *format, ...)
     }
     struct str copy = d->n < DIAG_LINES_MAX ? arena_str(&d->arena, str_c(text)) : STR_NONE;
     if (copy.p)
-        d->lines[d->n++] = (struct diag_line) { .error = error, .text = copy };
+        d->lines[d->n++] = (struct diag_line) { .error = error, .at = at, .text = copy };
+}
+
+void diag_add(struct diag *d, bool error, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    diag_put(d, error, (struct config_at) { 0, 0 }, format, ap);
+    va_end(ap);
+}
+
+void diag_add_at(struct diag *d, bool error, struct config_at at, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    diag_put(d, error, at, format, ap);
+    va_end(ap);
+}
+
+static bool stands_before(struct config_at a, struct config_at b)
+{
+    return a.line != b.line ? a.line < b.line : a.col < b.col;
+}
+
+/* By insertion: there are DIAG_LINES_MAX at most, nearly in order. */
+void diag_sort(struct diag *d)
+{
+    for (size_t i = 1; i < d->n; i++) {
+        struct diag_line line = d->lines[i];
+        size_t k = i;
+        for (; k > 0 && stands_before(line.at, d->lines[k - 1].at); k--)
+            d->lines[k] = d->lines[k - 1];
+        d->lines[k] = line;
+    }
 }
 
 bool config_error(struct config_reader *r, unsigned line, unsigned col, const char *format, ...)
@@ -56,7 +87,8 @@ bool config_error(struct config_reader *r, unsigned line, unsigned col, const ch
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    diag_add(r->diag, true, "%.*s:%u:%u: %s: %s", STR_ARG(r->c->file), line, col, r->path[0] ? r->path : "file", text);
+    diag_add_at(r->diag, true, (struct config_at) { line, col }, "%.*s:%u:%u: %s: %s", STR_ARG(r->c->file), line, col,
+                r->path[0] ? r->path : "file", text);
     return false;
 }
 
@@ -67,7 +99,8 @@ void config_warning(struct config_reader *r, unsigned line, unsigned col, const 
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    diag_add(r->diag, false, "%.*s:%u:%u: %s: %s", STR_ARG(r->c->file), line, col, r->path[0] ? r->path : "file", text);
+    diag_add_at(r->diag, false, (struct config_at) { line, col }, "%.*s:%u:%u: %s: %s", STR_ARG(r->c->file), line, col,
+                r->path[0] ? r->path : "file", text);
 }
 
 static const char *describe(const struct config_reader *r, const struct ynode *v, char *out, size_t size)

@@ -78,7 +78,8 @@ struct host_pattern {
 struct name_list {
     struct str *v;
     size_t n;
-    bool given; /* false: the key is absent (its default applies) */
+    bool given;           /* false: the key is absent (its default applies) */
+    struct config_at *at; /* of each; NULL: not kept */
 };
 struct path_pattern {
     struct str text; /* "/repos/acme/" "**": compiled by path_pattern.h */
@@ -178,7 +179,7 @@ struct config {
     bool dns_forward;                     /* resolver.answer: forward */
     struct ip synthetic_v4, synthetic_v6; /* family 0: none */
     struct address_pool synthetic_pool;
-    struct config_at synthetic_pool_at;
+    struct config_at synthetic_pool_at, synthetic_v4_pool_at, synthetic_v6_pool_at; /* the value, and each network in it */
     struct config_ca_file *ca_files;
     size_t nca_files;
     struct cidr *allow_addresses;
@@ -226,6 +227,7 @@ struct config {
 /* A list of findings about the file: errors and warnings, each one line without LF. */
 struct diag_line {
     bool error;
+    struct config_at at; /* line 0: none */
     struct str text; /* "FILE:LINE:COL: KEY: expected …, got …" */
 };
 struct diag {
@@ -237,6 +239,11 @@ struct diag {
 void diag_init(struct diag *d);
 void diag_done(struct diag *d);
 void diag_add(struct diag *d, bool error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* About that place of the file; the text says it too. */
+void diag_add_at(struct diag *d, bool error, struct config_at at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* In the order of their places, those of one place as they came; what has none stands first. */
+void diag_sort(struct diag *d);
 
 /* Parses `text` (the bytes of `file`; `dir` is its absolute folder). Reports every error it can find, then returns NULL
  * when there was one. Warnings alone still give a config. Free with config_free. */

@@ -136,11 +136,28 @@ bool read_source_exec(struct config_reader *r, const struct ynode *v, void *out)
     return str_find_char(c->exec[0], '/') < 0 || read_path(r, v->first, &c->exec[0]);
 }
 
+static const char one_source[] = "a map with exactly one of sidecar, env, file, exec";
+
+/* Which came, in the order of the file. */
+static bool many_sources(struct config_reader *r, const struct ynode *v)
+{
+    char names[160], key[40];
+    size_t n = 0;
+    for (const struct ynode *k = v->first; k && n < sizeof names; k = k->next)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", k == v->first ? "" : k->next ? ", " : " and ",
+                              str_escape(k->key, key, sizeof key));
+    return config_error(r, v->line, v->col, "expected %s, got %s", one_source, names);
+}
+
 bool read_source(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct credential *c = out;
-    if (v->kind != YNODE_MAP || v->n != 1 || ynode_is_null(v->first))
-        return config_expected(r, v, "a map with exactly one of sidecar, env, file, exec");
+    if (v->kind == YNODE_MAP && v->n > 1)
+        return many_sources(r, v);
+    if (v->kind == YNODE_MAP && v->n == 1 && ynode_is_null(v->first))
+        return config_error(r, v->line, v->col, "expected %s, got one without a value", one_source);
+    if (v->kind != YNODE_MAP || v->n != 1)
+        return config_expected(r, v, "%s", one_source);
     return config_read_section(r, v, SECTION_SOURCE, c);
 }
 

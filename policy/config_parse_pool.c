@@ -33,6 +33,7 @@ static bool read_network(struct config_reader *r, const struct ynode *v)
     if (at->net.family)
         return config_expected(r, v, "at most one network of each family");
     *at = c;
+    *(c.net.family == 4 ? &r->c->synthetic_v4_pool_at : &r->c->synthetic_v6_pool_at) = (struct config_at) { v->line, v->col };
     return true;
 }
 

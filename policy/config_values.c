@@ -107,7 +107,15 @@ bool read_names(struct config_reader *r, const struct ynode *v, void *out)
 {
     struct name_list *list = out;
     list->given = true;
-    return not_empty(r, v, "names") && config_read_list(r, v, out, sizeof *list->v, LIST_MAX, read_name);
+    if (!not_empty(r, v, "names") || !config_read_list(r, v, out, sizeof *list->v, LIST_MAX, read_name))
+        return false;
+    list->at = arena_alloc(&r->c->arena, list->n * sizeof *list->at);
+    if (!list->at)
+        return config_no_memory(r);
+    size_t i = 0;
+    for (const struct ynode *n = v->first; n; n = n->next)
+        list->at[i++] = (struct config_at) { n->line, n->col };
+    return true;
 }
 
 bool read_path(struct config_reader *r, const struct ynode *v, void *out)

@@ -15,7 +15,7 @@ __attribute__((format(printf, 5, 0))) static void put_diag(const struct policy *
 {
     char text[700];
     vsnprintf(text, sizeof text, format, ap);
-    diag_add(diag, error, "%.*s:%u:%u: %s", STR_ARG(p->config->file), at.line, at.col, text);
+    diag_add_at(diag, error, at, "%.*s:%u:%u: %s", STR_ARG(p->config->file), at.line, at.col, text);
 }
 
 void policy_error(const struct policy *p, struct diag *diag, struct config_at at, const char *format, ...)

@@ -14,12 +14,35 @@ enum { PLACEHOLDER_MIN = 20, PLACEHOLDER_DISTINCT = 10, LITERALS_MAX = 2048, SHA
 
 /* --- names --- */
 
-static void check_agent_names(const struct policy *p, struct diag *diag, struct config_at at,
-                              const struct name_list *names)
+enum { KNOWN_SHOWN = 240 };
+
+/* Those there are, as many as fit; what is too long ends in "...". */
+struct known {
+    char text[KNOWN_SHOWN];
+    size_t n;
+};
+
+static void known_add(struct known *k, struct str name)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (!policy_agent(p, names->v[i]))
-            policy_error(p, diag, at, "agents: expected the name of an agent, got \"%.*s\"", STR_ARG(names->v[i]));
+    static const char more[] = ", ...";
+    if (k->n + 2 + name.n + sizeof more <= sizeof k->text)
+        k->n += (size_t)snprintf(k->text + k->n, sizeof k->text - k->n, "%s%.*s", k->n ? ", " : "", STR_ARG(name));
+    else if (strcmp(k->text + k->n, more) != 0)
+        memcpy(k->text + k->n, more, sizeof more);
+}
+
+static void check_agent_names(const struct policy *p, struct diag *diag, const struct name_list *names)
+{
+    const struct config *c = p->config;
+    for (size_t i = 0; i < names->n; i++) {
+        struct known known = { .n = 0 };
+        if (policy_agent(p, names->v[i]))
+            continue;
+        for (size_t k = 0; k < c->nagents; k++)
+            known_add(&known, c->agents[k].name);
+        policy_error(p, diag, names->at[i], "agents: expected the name of an agent (%s%s), got \"%.*s\"",
+                     known.n ? "one of " : "there is none", known.text, STR_ARG(names->v[i]));
+    }
 }
 
 struct named {
@@ -210,6 +233,15 @@ static bool any_rule_reaches(const struct policy *p, const struct credential *c)
     return false;
 }
 
+static void unknown_sidecar(const struct policy *p, struct diag *diag, const struct credential *cr)
+{
+    struct known known = { .n = 0 };
+    for (size_t k = 0; k < p->config->nsidecars; k++)
+        known_add(&known, p->config->sidecars[k].name);
+    policy_error(p, diag, cr->source_at, "source.sidecar: expected the name of a sidecar (%s%s), got \"%.*s\"",
+                 known.n ? "one of " : "there is none", known.text, STR_ARG(cr->source_text));
+}
+
 static void check_credentials(const struct policy *p, struct diag *diag)
 {
     const struct config *c = p->config;
@@ -217,12 +249,11 @@ static void check_credentials(const struct policy *p, struct diag *diag)
     for (size_t i = 0; i < c->ncredentials; i++) {
         const struct credential *cr = &c->credentials[i];
         bool known = cr->source != SOURCE_SIDECAR;
-        check_agent_names(p, diag, cr->at, &cr->agents);
+        check_agent_names(p, diag, &cr->agents);
         for (size_t k = 0; k < c->nsidecars && !known; k++)
             known = str_eq(c->sidecars[k].name, cr->source_text);
         if (!known)
-            policy_error(p, diag, cr->at, "source.sidecar: expected the name of a sidecar, got \"%.*s\"",
-                         STR_ARG(cr->source_text));
+            unknown_sidecar(p, diag, cr);
         if (small && !any_rule_reaches(p, cr))
             policy_warning(p, diag, cr->at,
                            "hosts: expected a rule that allows one of these hosts, got none: credential \"%.*s\" "
@@ -472,7 +503,7 @@ void policy_check(struct policy *p, struct diag *diag)
     check_suffixes(p, diag);
     check_credentials(p, diag);
     for (size_t i = 0; i < p->config->nrules; i++)
-        check_agent_names(p, diag, p->config->rules[i].at, &p->config->rules[i].agents);
+        check_agent_names(p, diag, &p->config->rules[i].agents);
     check_shadows(p, diag);
     check_tunnels(p, diag);
     check_dns(p, diag);

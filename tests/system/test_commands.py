@@ -174,6 +174,14 @@ def test_check():
         assert r.returncode == NO
         lines = [line for line in r.err.splitlines() if re.match(rf"{re.escape(f.file)}:\d+:\d+: \w+: expected .*, got ", line)]
         assert len(lines) == 2, r.err  # every error, not the first
+        f.write("", credentials='''  - {name: late, agents: [codr], hosts: [api.test], action: allow}
+credentials:
+  - {name: c, agents: [codr], hosts: [api.test], slots: ["header:authorization"], source: {env: X}}''')
+        r = sh("check", "-c", f.file)
+        places = [tuple(map(int, m)) for m in re.findall(rf"^{re.escape(f.file)}:(\d+):(\d+): agents: expected .*coder.*, got \"codr\"$", r.err, re.M)]
+        assert r.returncode == NO and len(places) == 2 and places == sorted(places), r.err
+        text = open(f.file).read().splitlines()
+        assert all(text[line - 1][col - 1:].startswith("codr") for line, col in places), r.err
         open(f.file, "w").close()
         assert sh("check", "-c", f.file).returncode == NO  # readable, and not a configuration
     for year, warnings in (("2001", 1), ("9001", 0)):
@@ -192,7 +200,7 @@ def test_check_side_file_missing():
     with Folder() as f:
         f.write("origin: {ca_file: [nothere.pem]}\n")
         r = sh("check", "-c", f.file)
-        assert r.returncode == NO and "ca_file" in r.err and "nothere.pem" in r.err and re.search(r":\d+:\d+: ca_file", r.err)
+        assert r.returncode == NO and "ca_file" in r.err and "nothere.pem" in r.err and re.search(r":\d+:\d+: origin.ca_file: expected a file that can be read, got \".*nothere.pem\" \(cannot open: ", r.err)
 
 
 def test_check_names():

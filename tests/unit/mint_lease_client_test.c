@@ -139,7 +139,7 @@ static struct lease *offer_lease(const struct offer *o)
                             .value = str_c(o->value),
                             .expires_us = clock_wall_us() + (o->ttl_s ? o->ttl_s : 600) * 1000000 };
     if (o->path)
-        s.paths = (struct name_list) { paths, 1, true };
+        s.paths = (struct name_list) { .v = paths, .n = 1, .given = true };
     struct lease *l = lease_new(&s, NULL);
     assert_non_null(l);
     return l;

@@ -222,6 +222,29 @@ static void test_many_errors(void **state)
     free(text);
 }
 
+/* In the order of the file, whatever was looked at first: credentials are before rules here. */
+static void test_sorted(void **state)
+{
+    (void)state;
+    static const unsigned places[][2] = { { 5, 25 }, { 6, 25 }, { 8, 24 }, { 8, 31 } };
+    struct diag diag;
+    diag_init(&diag);
+    assert_null(make("t.yaml",
+                     STR("version: 1\nagents:\n  - {name: coder, identify: [{source: 10.77.0.2/32}]}\nrules:\n"
+                         "  - {name: r1, agents: [one], hosts: [a.test], action: allow}\n"
+                         "  - {name: r2, agents: [two], hosts: [b.test], action: allow}\n"
+                         "credentials:\n  - {name: c, agents: [three, four], hosts: [a.test], slots: [\"basic:user\"], source: {env: X}}\n"),
+                     &diag));
+    assert_int_equal(diag.n, 4);
+    assert_int_equal(diag.lines[0].at.line, 8); /* as they came: or there is nothing to sort */
+    diag_sort(&diag);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(diag.lines[i].at.line, places[i][0]);
+        assert_int_equal(diag.lines[i].at.col, places[i][1]);
+    }
+    diag_done(&diag);
+}
+
 /* Whatever is private in the file is in no message. */
 static void test_no_secret_in_messages(void **state)
 {
@@ -327,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_size_and_depth),
         cmocka_unit_test(test_many_errors),
+        cmocka_unit_test(test_sorted),
         cmocka_unit_test(test_no_secret_in_messages),
         cmocka_unit_test(test_doc),
         cmocka_unit_test(test_values),
