@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static volatile bool stop;
 
@@ -28,19 +29,61 @@ static void print_json(const struct verify_result *v)
     buf_done(&why);
 }
 
-int cli_audit_verify(const struct cli *cli)
+/* state_dir out of a file with errors, which are said: an event about a refused reload is read while the file is not mended yet.
+ * NULL: it is not known where that is. */
+static char *state_of_broken(const struct gather *g)
+{
+    char *state = gather_guess(g, "state_dir");
+    if (state)
+        return state;
+    /* Its default, if there is a log. */
+    state = z_printf("%s/state", g->dir);
+    char *log = z_printf("%s/audit", state);
+    if (access(log, F_OK)) {
+        free(state);
+        state = NULL;
+    }
+    free(log);
+    return state;
+}
+
+/* The folder of the state, and nothing else of the configuration: the log is read whatever else is wrong. */
+static int find_state(const struct cli *cli, char **ret)
 {
     struct gather g;
+    struct diag diag;
+    int r = CLI_OK;
+    diag_init(&diag);
+    if (gather_config(&g, cli->config, &diag) == 0) {
+        *ret = z_of(g.config->state_dir);
+    } else {
+        diag_print(&diag, 2, true);
+        *ret = g.was_read ? state_of_broken(&g) : NULL;
+        if (*ret)
+            cli_fail(0, "%s has errors; the log in %s/audit is read all the same", cli->config, *ret);
+        else if (g.was_read)
+            r = cli_fail(CLI_UNREADABLE,
+                         "the log was not read, as the file has errors and does not say where it is: write `state_dir: FOLDER` at the beginning "
+                         "of a line of %s",
+                         cli->config);
+        else
+            r = CLI_UNREADABLE;
+    }
+    diag_done(&diag);
+    gather_done(&g);
+    return r;
+}
+
+int cli_audit_verify(const struct cli *cli)
+{
+    char *state = NULL;
     struct err err;
     struct verify_result v = { 0 };
-    int r = cli_config(cli, &g);
-    if (r) {
-        gather_done(&g);
+    int r = find_state(cli, &state);
+    if (r)
         return r;
-    }
-    char *dir = z_printf("%.*s/audit", STR_ARG(g.config->state_dir));
-    char *anchor = z_printf("%.*s/keys/log/" AUDIT_ANCHOR_NAME, STR_ARG(g.config->state_dir));
-    char *pub = z_printf("%.*s/trust/log.pub", STR_ARG(g.config->state_dir));
+    char *dir = z_printf("%s/audit", state), *anchor = z_printf("%s/keys/log/" AUDIT_ANCHOR_NAME, state);
+    char *pub = z_printf("%s/trust/log.pub", state);
     if (audit_verify(dir, anchor, pub, &v, &err))
         r = cli_fail(CLI_UNREADABLE, "%s", err.text);
     else if (cli->json)
@@ -53,23 +96,23 @@ int cli_audit_verify(const struct cli *cli)
     free(dir);
     free(anchor);
     free(pub);
-    gather_done(&g);
+    free(state);
     return r;
 }
 
 int cli_audit_tail(const struct cli *cli)
 {
-    struct gather g;
+    char *state = NULL;
     struct err err;
-    int r = cli_config(cli, &g);
-    if (r == 0) {
-        char *dir = z_printf("%.*s/audit", STR_ARG(g.config->state_dir));
-        signal(SIGINT, on_signal);
-        signal(SIGTERM, on_signal);
-        if (audit_tail(dir, cli->last, cli->follow, cli->json, stdout, &stop, &err))
-            r = cli_fail(CLI_UNREADABLE, "%s", err.text);
-        free(dir);
-    }
-    gather_done(&g);
+    int r = find_state(cli, &state);
+    if (r)
+        return r;
+    char *dir = z_printf("%s/audit", state);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    if (audit_tail(dir, cli->last, cli->follow, cli->json, stdout, &stop, &err))
+        r = cli_fail(CLI_UNREADABLE, "%s", err.text);
+    free(dir);
+    free(state);
     return r;
 }

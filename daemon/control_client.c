@@ -123,24 +123,6 @@ static const char *text_of(const json_t *root, const char *key)
     return s ? s : "";
 }
 
-/* RUNTIME out of a file that cannot be parsed, so that its server can still be asked (and say what is wrong): a guess,
- * from the line that begins with the key, which the handshake confirms. NULL: there is no such line. */
-static char *runtime_of_broken(const struct gather *g)
-{
-    struct str rest = buf_str(&g->text), line;
-    while (str_split(&rest, '\n', &line)) {
-        if (!str_starts(line, STR("runtime_dir:")))
-            continue;
-        line = str_trim(str_from(line, sizeof "runtime_dir:" - 1));
-        if (line.n >= 2 && (line.p[0] == '"' || line.p[0] == '\'') && line.p[line.n - 1] == line.p[0])
-            line = str_sub(line, 1, line.n - 2);
-        if (!line.n || str_eq(line, STR("null")) || str_eq(line, STR("~")))
-            return NULL;
-        return line.p[0] == '/' ? z_of(line) : z_printf("%s/%.*s", g->dir, STR_ARG(line));
-    }
-    return NULL;
-}
-
 struct target {
     char *runtime;
     struct diag diag; /* what is wrong with the file, shown when no server answers */
@@ -164,7 +146,7 @@ static int find_target(const struct cli *cli, struct control_request *q, struct 
         }
     }
     if (r == 0 && t->broken)
-        t->runtime = runtime_of_broken(&g);
+        t->runtime = gather_guess(&g, "runtime_dir"); /* which the handshake confirms */
     if (r == 0 && !t->runtime)
         t->runtime = runtime_path(g.config, &err);
     if (r == 0 && !t->runtime)

@@ -153,6 +153,23 @@ int gather_policy(struct gather *g, const char *file, struct diag *diag)
     return r;
 }
 
+char *gather_guess(const struct gather *g, const char *key)
+{
+    struct str rest = buf_str(&g->text), line, name = str_c(key);
+    while (str_split(&rest, '\n', &line)) {
+        if (!str_starts(line, name) || !str_starts(str_from(line, name.n), STR(":")))
+            continue;
+        ptrdiff_t comment = str_find(line, STR(" #"));
+        line = str_trim(str_sub(line, name.n + 1, comment < 0 ? SIZE_MAX : (size_t)comment - name.n - 1));
+        if (line.n >= 2 && (line.p[0] == '"' || line.p[0] == '\'') && line.p[line.n - 1] == line.p[0])
+            line = str_sub(line, 1, line.n - 2);
+        if (!line.n || str_eq(line, STR("null")) || str_eq(line, STR("~")))
+            return NULL;
+        return line.p[0] == '/' ? z_of(line) : z_printf("%s/%.*s", g->dir, STR_ARG(line));
+    }
+    return NULL;
+}
+
 void gather_done(struct gather *g)
 {
     if (g->policy)

@@ -26,6 +26,9 @@ struct gather {
 int gather_config(struct gather *g, const char *file, struct diag *diag);
 /* Also its side files, and compiles. */
 int gather_policy(struct gather *g, const char *file, struct diag *diag);
+/* The path that the file gives this key, out of a file that cannot be parsed: a guess, from the line that begins with the
+ * key, for commands that must work while somebody mends the file. NULL: there is no such line, or it says null. Owned. */
+char *gather_guess(const struct gather *g, const char *key);
 void gather_done(struct gather *g);
 /* The snapshot's view of it (borrowed, also the table of files: do not snapshot_done). */
 void gather_view(const struct gather *g, struct snapshot *ret);

@@ -720,6 +720,36 @@ def test_audit_verify_and_tail():
         assert d["ok"] is True and d["why"] is None, d
 
 
+def test_audit_of_a_broken_file():
+    """What a refused reload says is in the log: it is read while the file has errors."""
+    with Folder() as f:
+        p = f.serve()
+        try:
+            f.write("bogus: 1\n", state="home/state   # of the server")
+            assert sh("reload", "-c", f.file).returncode == NO
+            told = lambda: [line for line in sh("audit", "tail", "-n", "50", "--json", "-c", f.file).out.splitlines() if '"what":"reload_failed"' in line]
+            wait_for(lambda: told(), "the event of the refused reload")
+            r = sh("audit", "tail", "-c", f.file)
+            assert r.returncode == OK and r.out and ": bogus: expected " in r.err and "all the same" in r.err, r.err
+            r = sh("audit", "verify", "--json", "-c", f.file)
+            assert r.returncode == OK and json.loads(r.out)["ok"] is True and ": bogus: expected " in r.err, r.err
+        finally:
+            ended(p)
+        whole = open(f.file).read()
+        for text, known in ((whole.replace("rules:", "rules: ]"), True), (whole.replace("state_dir: home/state", 'state_dir: "home/state"'), True),
+                            (whole.replace("state_dir: ", " state_dir: "), False), (whole.replace("state_dir: home/state", "state_dir: nowhere"), False)):
+            open(f.file, "w").write(text)
+            for command in ("tail", "verify"):
+                r = sh("audit", command, "-c", f.file)
+                assert r.returncode == (OK if known else UNREADABLE) and bool(r.out) == known, (text, r.err)
+        open(f.file, "w").write(whole.replace("state_dir:", "statedir:"))
+        r = sh("audit", "tail", "-c", f.file)
+        assert r.returncode == UNREADABLE and "was not read" in r.err and "`state_dir: FOLDER`" in r.err, r.err
+        os.rename(f.path("home", "state"), f.path("state"))  # the default
+        assert sh("audit", "tail", "-c", f.file).returncode == OK
+    assert sh("audit", "tail", "-c", "/nonexistent.yaml").returncode == UNREADABLE
+
+
 def test_ordinary_user():
     if os.geteuid():
         raise Skip("already one")
