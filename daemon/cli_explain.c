@@ -10,6 +10,7 @@
 #include "daemon/cli_explain_name.h"
 #include "daemon/files.h"
 #include "mint/swap.h"
+#include "policy/address_known.h"
 #include "policy/dns_type.h"
 #include "proxy/rewrite.h"
 
@@ -163,6 +164,28 @@ static struct outcome judge(const struct question *q, const struct verdict *v, c
     return o;
 }
 
+/* Of a request that passes: would a dial to an address that the file has be refused? */
+static bool address_refused(const struct gather *g, const struct question *q, const struct verdict *v, char why[ADDRESS_FAULT_TEXT])
+{
+    const struct config_host_entry *fixed = address_known_entry(g->config, &q->host);
+    const struct rule *rule = v->rule && (v->rule->action == RULE_ALLOW || v->kind == VERDICT_TUNNEL) ? v->rule : NULL;
+    struct address_fault fault;
+    bool yes;
+    if (q->ask.scheme == SCHEME_NONE && v->kind == VERDICT_ALLOW) /* which rule decides is seen only later */
+        yes = address_known_refused_by_all(g->policy, q->ask.agent, &q->host, fixed, q->ask.port, q->ask.now_us, &rule, &fault);
+    else
+        yes = address_known_refused(g->policy, rule, &q->host, fixed, q->ask.port, &fault);
+    if (yes)
+        address_fault_put(&fault, rule, why);
+    return yes;
+}
+
+/* An address that the DNS port gives out is whatever name it was given for. */
+static bool is_virtual(const struct gather *g, const struct question *q)
+{
+    return host_is_ip(&q->host) && address_pool_contains(&g->config->synthetic_pool, &q->host.ip);
+}
+
 static const char *verdict_name(const struct verdict *v)
 {
     static const char *const names[] = {
@@ -190,6 +213,7 @@ static void print_json(const struct gather *g, const struct verdict *v, struct s
     json_t *root = json_pack("{s:s, s:s, s:b, s:o, s:o, s:s}", "verdict", verdict_of(v, o), "code", end_code(o->code),
                              "passes", o->passes, "steps", lines, "credentials", credentials, "config", g->path);
     json_object_set_new(root, "rule", v->rule ? json_stringn(v->rule->name.p, v->rule->name.n) : json_null());
+    json_object_set_new(root, "why", json_string(o->why));
     json_object_set_new(root, "hint", json_string(o->code == END_OK ? "" : end_hint(o->code)));
     if (name)
         name_part_json(g, name, root);
@@ -241,6 +265,13 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
     struct err err;
     bool made = !name || name_part_make(g, q->ask.agent, o.passes ? v.rule : NULL, host_str(&q->host), 0, &part, &err) == 0;
     part.request = true;
+    char address[ADDRESS_FAULT_TEXT];
+    if (is_virtual(g, q)) {
+        v = (struct verdict) { 0 };
+        o = (struct outcome) { .code = END_ADDRESS_UNKNOWN, .why = "a running server knows whether this agent was given it, and for which name" };
+    } else if (o.passes && address_refused(g, q, &v, address)) {
+        o = (struct outcome) { .code = END_ADDRESS_DENIED, .why = address };
+    }
     if (made && name && o.passes && name_part_end(name) != END_OK)
         o = (struct outcome) { .code = name_part_end(name), .why = name_part_end(name) == END_EXFILTRATION ? "the name" : "a name that nobody out there owns" };
     if (made && cli->json)
@@ -284,25 +315,35 @@ static int parse_name(const struct cli *cli, char name[HOST_MAX + 1], uint16_t *
 static int answer_name(const struct cli *cli, const struct gather *g, const struct agent *agent)
 {
     struct name_part part;
+    struct address_fault fault;
+    const struct rule *rule;
     struct err err;
-    char name[HOST_MAX + 1];
+    char name[HOST_MAX + 1], address[ADDRESS_FAULT_TEXT];
     uint16_t type;
     if (parse_name(cli, name, &type, &err))
         return cli_fail(CLI_NO, "bad_request: %s", err.text);
     int r = CLI_OK;
-    if (name_part_make(g, agent, NULL, str_c(name), type, &part, &err)) {
+    bool made = name_part_make(g, agent, NULL, str_c(name), type, &part, &err) == 0;
+    bool closed = made && part.v[0].x.ruling.fixed && part.v[0].x.ruling.fate >= NAME_NO_DATA &&
+                  address_known_refused_by_all(g->policy, agent, &part.v[0].x.ruling.host, part.v[0].x.ruling.fixed, 0, clock_wall_us(), &rule, &fault);
+    if (closed)
+        address_fault_put(&fault, rule, address);
+    if (!made) {
         r = cli_fail(CLI_UNREADABLE, "explain: %s", err.text);
     } else if (cli->json) {
         json_t *root = json_pack("{s:s}", "config", g->path);
         name_part_json(g, &part, root);
+        json_object_set_new(root, "dial", json_pack("{s:s, s:s}", "code", end_code(closed ? END_ADDRESS_DENIED : END_OK), "why", closed ? address : ""));
         char *text = json_dumps(root, JSON_INDENT(2));
         json_decref(root);
         printf("%s\n", text ? text : "{}");
         free(text);
     } else {
         name_part_print(g, &part);
+        if (closed)
+            printf("dial: %s: %s (%s)\n", end_code(END_ADDRESS_DENIED), end_sentence(END_ADDRESS_DENIED), address);
     }
-    if (r == CLI_OK && (part.v[0].x.ruling.fate <= NAME_ABSENT || !part.v[0].x.question.allow))
+    if (r == CLI_OK && !name_part_answers(&part))
         r = CLI_NO;
     name_part_done(&part);
     return r;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "daemon/files.h"
 #include "daemon/placeholder_list.h"
+#include "policy/address_known.h"
 #include "policy/dns_type.h"
 
 #include <stdio.h>
@@ -26,6 +27,25 @@ static struct canary *read_canary(const struct gather *g)
     return c;
 }
 
+/* With answer: forward, what resolver.hosts has of the family: is none of it to be dialled? */
+static bool all_closed(const struct gather *g, const struct name_explained *x, uint16_t type)
+{
+    const struct config_host_entry *fixed = x->ruling.fixed;
+    struct address_fault fault;
+    size_t n = 0;
+    if (!g->config->dns_forward || !fixed || x->ruling.fate != NAME_ADDRESS)
+        return false;
+    for (size_t i = 0; i < fixed->nips; i++) {
+        const struct config_host_entry one = { .host = fixed->host, .ips = &fixed->ips[i], .nips = 1 };
+        if (fixed->ips[i].family != (type == DNS_TYPE_A ? 4 : 6))
+            continue;
+        if (!address_known_refused(g->policy, x->ruling.rule, &one.host, &one, 0, &fault))
+            return false;
+        n++;
+    }
+    return n > 0;
+}
+
 int name_part_make(const struct gather *g, const struct agent *agent, const struct rule *rule, struct str name, uint16_t type,
                    struct name_part *ret, struct err *err)
 {
@@ -34,8 +54,10 @@ int name_part_make(const struct gather *g, const struct agent *agent, const stru
     *ret = (struct name_part) { .config = g->config, .canary = read_canary(g), .n = type ? 1 : 2 };
     ret->v[0].type = type ? type : DNS_TYPE_A;
     ret->v[1].type = DNS_TYPE_AAAA;
-    for (size_t i = 0; i < ret->n && r == 0; i++)
+    for (size_t i = 0; i < ret->n && r == 0; i++) {
         r = name_explain(g->policy, agent, rule, name, ret->v[i].type, ret->canary, now_us, &ret->v[i].x, err);
+        ret->v[i].closed = r == 0 && all_closed(g, &ret->v[i].x, ret->v[i].type);
+    }
     return r;
 }
 
@@ -55,9 +77,10 @@ enum end name_part_end(const struct name_part *p)
 /* --- the answer --- */
 
 /* What is answered to a question for one type, in a word. */
-static const char *answer_word(const struct name_part *p, const struct name_explained *x)
+static const char *answer_word(const struct name_part *p, size_t i)
 {
-    if (x->ruling.fate >= NAME_NO_DATA && !x->question.allow)
+    const struct name_explained *x = &p->v[i].x;
+    if (p->v[i].closed || (x->ruling.fate >= NAME_NO_DATA && !x->question.allow))
         return "refused";
     switch (x->ruling.fate) {
     case NAME_REFUSED:
@@ -78,7 +101,7 @@ static const struct cidr *pool_of(const struct name_part *p, size_t i)
 {
     const struct address_pool *pool = &p->config->synthetic_pool;
     uint8_t family = p->v[i].type == DNS_TYPE_A ? 4 : 6;
-    if (strcmp(answer_word(p, &p->v[i].x), "synthetic") != 0 || !address_pool_has(pool, family))
+    if (strcmp(answer_word(p, i), "synthetic") != 0 || !address_pool_has(pool, family))
         return NULL;
     return family == 4 ? &pool->v4 : &pool->v6;
 }
@@ -88,7 +111,7 @@ static const char *synthetic(const struct name_part *p, size_t i, char out[46])
 {
     const struct config *c = p->config;
     const struct ip *ip = p->v[i].type == DNS_TYPE_A ? &c->synthetic_v4 : &c->synthetic_v6;
-    return strcmp(answer_word(p, &p->v[i].x), "synthetic") == 0 && !pool_of(p, i) && ip->family ? ip_format(ip, out) : NULL;
+    return strcmp(answer_word(p, i), "synthetic") == 0 && !pool_of(p, i) && ip->family ? ip_format(ip, out) : NULL;
 }
 
 enum { NETWORK_TEXT = 46 + 4, SENTENCE = 160 };
@@ -103,7 +126,7 @@ static const char *network_text(const struct cidr *net, char out[NETWORK_TEXT])
 static const char *answer_sentence(const struct name_part *p, size_t i, char out[SENTENCE])
 {
     const struct name_explained *x = &p->v[i].x;
-    const char *word = answer_word(p, x);
+    const char *word = answer_word(p, i);
     const struct cidr *pool = pool_of(p, i);
     char text[NETWORK_TEXT];
     if (strcmp(word, "synthetic") == 0 && p->config->ndns == 0)
@@ -126,10 +149,18 @@ static const char *answer_sentence(const struct name_part *p, size_t i, char out
 static enum end answer_code(const struct name_part *p, size_t i)
 {
     const struct name_explained *x = &p->v[i].x;
-    bool refused = strcmp(answer_word(p, x), "refused") == 0;
+    bool refused = strcmp(answer_word(p, i), "refused") == 0;
+    if (p->v[i].closed)
+        return END_ADDRESS_DENIED;
     if (refused && x->ruling.fate >= NAME_NO_DATA)
         return END_EXFILTRATION;
     return x->ruling.fate <= NAME_ABSENT ? x->ruling.code : END_OK;
+}
+
+bool name_part_answers(const struct name_part *p)
+{
+    const char *word = answer_word(p, 0);
+    return strcmp(word, "refused") != 0 && strcmp(word, "absent") != 0;
 }
 
 /* --- the name --- */
@@ -234,7 +265,7 @@ static void print_answers(const struct gather *g, const struct name_part *p)
     if (g->config->ndns == 0)
         printf("dns: nobody asks: there is no listen.dns\n");
     for (size_t i = 0; i < p->n; i++)
-        if (g->config->ndns > 0 || (!p->request && strcmp(answer_word(p, &p->v[i].x), "synthetic") != 0))
+        if (g->config->ndns > 0 || (!p->request && strcmp(answer_word(p, i), "synthetic") != 0))
             print_answer(g, p, i);
 }
 
@@ -263,7 +294,7 @@ static json_t *answer_json(const struct gather *g, const struct name_part *p, si
     const char *ip = synthetic(p, i, address);
     const struct cidr *pool = pool_of(p, i);
     enum end code = answer_code(p, i);
-    json_t *dns = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "type", dns_type_format(p->v[i].type, type), "answer", answer_word(p, &p->v[i].x), "code",
+    json_t *dns = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "type", dns_type_format(p->v[i].type, type), "answer", answer_word(p, i), "code",
                             code == END_OK ? "" : end_code(code), "sentence", answer_sentence(p, i, sentence), "why", r->why ? r->why : "", "listens",
                             g->config->ndns > 0);
     json_object_set_new(dns, "address", ip ? json_string(ip) : json_null());

@@ -15,6 +15,7 @@ struct name_part {
     struct {
         uint16_t type;
         struct name_explained x;
+        bool closed; /* the addresses of resolver.hosts, which are what is answered, may not be dialled */
     } v[2]; /* of A and of AAAA; or of the one type that was asked for */
     size_t n;
     bool request; /* the name is a request's host: nobody asked what the DNS port answers */
@@ -27,6 +28,8 @@ void name_part_done(struct name_part *p);
 /* As lines; as objects of root: "dns", "dns_aaaa" where no type was asked for, and "name". */
 void name_part_print(const struct gather *g, const struct name_part *p);
 void name_part_json(const struct gather *g, const struct name_part *p, json_t *root);
+/* Is the question (the first, of two) answered, be it without a record? */
+bool name_part_answers(const struct name_part *p);
 /* What a dial of the name, that the rules let through, would be refused for; END_OK: nothing. */
 enum end name_part_end(const struct name_part *p);
 

@@ -63,6 +63,11 @@ static const char *action_name(enum rule_action a)
     return "deny";
 }
 
+static bool is_virtual(const struct policy *p, const struct host *host)
+{
+    return host_is_ip(host) && address_pool_contains(&p->config->synthetic_pool, &host->ip);
+}
+
 static void put_request(const struct policy *p, const struct ask *ask, struct buf *out)
 {
     buf_putf(out, "agent %.*s", STR_ARG(ask->agent->name));
@@ -77,7 +82,7 @@ static void put_request(const struct policy *p, const struct ask *ask, struct bu
         buf_putf(out, " ");
     put_text(out, ask->path);
     buf_putf(out, "\n");
-    if (host_is_ip(ask->host) && address_pool_contains(&p->config->synthetic_pool, &ask->host->ip)) {
+    if (is_virtual(p, ask->host)) {
         buf_putf(out, "host: a virtual address, which the server takes for the name that the agent was given it for: ask for that name");
         put_at(out, p, p->config->synthetic_pool_at);
     }
@@ -172,6 +177,8 @@ int policy_explain(const struct policy *p, const struct ask *ask, struct buf *ou
     if (!ask->agent || !ask->host)
         return -1;
     put_request(p, ask, out);
+    if (is_virtual(p, ask->host)) /* nothing is decided by the address */
+        return out->failed ? -1 : 0;
     struct verdict v = { 0 };
     bool tunnel = ask->scheme != SCHEME_HTTP && policy_tunnels(p, ask, &v); /* http comes in absolute form, without a CONNECT */
     bool connect = str_eq(ask->method, STR("CONNECT")) && !ask->path.n;

@@ -509,4 +509,5 @@ void policy_check(struct policy *p, struct diag *diag)
     check_dns(p, diag);
     policy_check_pool(p, diag);
     policy_check_names(p, diag);
+    policy_check_addresses(p, diag);
 }

@@ -308,7 +308,7 @@ def test_explain():
 NAMES = """version: 1
 state_dir: home/state
 listen: {proxy: ["127.0.0.1:%d"], dns: ["127.0.0.1:%d"]}
-resolver: {answer: ANSWER, upstreams: [127.0.0.1], synthetic: {v4: 10.77.0.1}, hosts: {fixed.test: [127.0.0.2]}}
+resolver: {answer: ANSWER, upstreams: [127.0.0.1], synthetic: {v4: 10.77.0.1}, hosts: {fixed.test: [198.51.100.2]}}
 exfiltration: {exempt: ["*.cdn.test"]}
 agents:
   - {name: coder, identify: [{source: 127.0.0.1/32}]}

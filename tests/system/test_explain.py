@@ -120,5 +120,39 @@ rules:
         assert accounts("www.example.org") == [("zone", "example.org", 1024), ("agent", None, 5000), ("new-zones", None, 60)]
 
 
+def test_addresses():
+    """What the guard refuses of the addresses that stand in the file is said by check and by explain, with the key that opens it; with that key both are silent."""
+    hosts = "resolver: {synthetic: {v4: 10.77.0.1, pool: 10.78.0.0/16}, hosts: {api.lab.test: [127.0.77.2], meta.lab.test: [169.254.169.254], out.lab.test: [198.51.100.7]}}\n"
+    rule = '  - {name: lab, hosts: [api.lab.test, 127.0.77.3, "[::1]", out.lab.test], action: allow%s}\n'
+    closed, opened = (hosts + "rules:\n" + rule % t for t in ("", ', allow_addresses: [127.0.77.2, 127.0.77.3, "::1"]'))
+    asked = (("GET", "https://api.lab.test/"), ("GET", "https://127.0.77.3/"), ("GET", "https://[::1]/x"), ("CONNECT", "api.lab.test:443"), ("CONNECT", "127.0.77.3:443"))
+    with Explained(closed) as f:
+        said = f.warnings()
+        assert len(said) == 3 and all('in rule "lab", or under origin' in t and "address_denied" in t for t in said), said
+        for what in asked:
+            d = f.json(*what, status=NO)
+            assert (d["verdict"], d["code"], d["passes"]) == ("deny", "address_denied", False) and "is refused (loopback)" in d["why"] and "allow_addresses" in d["why"], d
+            said = f.say(*what, status=NO)
+            assert "address_denied: " in said and 'in rule "lab", or under origin for all rules, opens it' in said and said.endswith("verdict: deny\n"), said
+        assert f.json("DNS", "api.lab.test", status=OK)["dial"]["code"] == "address_denied" and "dial: address_denied: " in f.say("DNS", "api.lab.test")
+        f.say("GET", "https://out.lab.test/", status=OK)
+        for url in ("https://10.78.0.9/", "https://10.78.7.7/x"):
+            d = f.json("GET", url, status=NO)
+            assert d["code"] == "address_denied" and not any(t.startswith(("rule", "the rules")) for t in d["steps"]), d
+        assert f.json("GET", "https://10.79.0.9/", status=NO)["code"] == "host_denied"
+        f.put(opened)
+        assert f.warnings() == []
+        for what in asked:
+            assert f.json(*what, status=OK)["verdict"] == "allow", what
+        assert f.json("DNS", "api.lab.test", status=OK)["dial"]["code"] == "ok" and "dial: " not in f.say("DNS", "api.lab.test")
+        f.put(hosts + 'rules:\n  - {name: meta, hosts: [meta.lab.test], allow_addresses: ["169.254.0.0/16"], action: allow}\n')
+        said, = f.warnings()
+        assert "(metadata): no allow_addresses opens it" in said and "no allow_addresses opens it" in f.say("GET", "https://meta.lab.test/", status=NO), said
+        for text, code, status in ((closed, "address_denied", NO), (opened, "", OK)):
+            f.put(text.replace("resolver: {", "resolver: {answer: forward, ").replace(", pool: 10.78.0.0/16", ""))
+            d = f.json("DNS", "A", "api.lab.test", status=status)["dns"]
+            assert (d["code"], d["answer"]) == (code, "hosts" if status == OK else "refused"), d
+
+
 if __name__ == "__main__":
     main()
