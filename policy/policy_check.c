@@ -510,4 +510,5 @@ void policy_check(struct policy *p, struct diag *diag)
     policy_check_pool(p, diag);
     policy_check_names(p, diag);
     policy_check_addresses(p, diag);
+    policy_check_idle(p, diag);
 }

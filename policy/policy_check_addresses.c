@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Addresses in the file and the address guard: hosts whose own address is refused under every rule that lets them
- * through, and exceptions that open nothing. Warnings: nothing passes for it that would not. */
+ * through. Warnings: nothing passes for it that would not. */
 #include "policy/address_known.h"
 #include "policy/host_pattern.h"
 #include "policy/policy_impl.h"

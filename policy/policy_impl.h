@@ -71,6 +71,8 @@ void policy_check_pool(const struct policy *p, struct diag *diag);
 void policy_check_names(const struct policy *p, struct diag *diag);
 /* The same of addresses. */
 void policy_check_addresses(const struct policy *p, struct diag *diag);
+/* The same of what changes nothing. */
+void policy_check_idle(const struct policy *p, struct diag *diag);
 
 static inline bool agent_in(const struct policy *p, const uint64_t *set, const struct agent *a)
 {

@@ -122,7 +122,7 @@ rules:
 
 def test_addresses():
     """What the guard refuses of the addresses that stand in the file is said by check and by explain, with the key that opens it; with that key both are silent."""
-    hosts = "resolver: {synthetic: {v4: 10.77.0.1, pool: 10.78.0.0/16}, hosts: {api.lab.test: [127.0.77.2], meta.lab.test: [169.254.169.254], out.lab.test: [198.51.100.7]}}\n"
+    hosts = "resolver: {synthetic: {pool: 10.78.0.0/16}, hosts: {api.lab.test: [127.0.77.2], meta.lab.test: [169.254.169.254], out.lab.test: [198.51.100.7]}}\n"
     rule = '  - {name: lab, hosts: [api.lab.test, 127.0.77.3, "[::1]", out.lab.test], action: allow%s}\n'
     closed, opened = (hosts + "rules:\n" + rule % t for t in ("", ', allow_addresses: [127.0.77.2, 127.0.77.3, "::1"]'))
     asked = (("GET", "https://api.lab.test/"), ("GET", "https://127.0.77.3/"), ("GET", "https://[::1]/x"), ("CONNECT", "api.lab.test:443"), ("CONNECT", "127.0.77.3:443"))
@@ -149,9 +149,40 @@ def test_addresses():
         said, = f.warnings()
         assert "(metadata): no allow_addresses opens it" in said and "no allow_addresses opens it" in f.say("GET", "https://meta.lab.test/", status=NO), said
         for text, code, status in ((closed, "address_denied", NO), (opened, "", OK)):
-            f.put(text.replace("resolver: {", "resolver: {answer: forward, ").replace(", pool: 10.78.0.0/16", ""))
+            f.put(text.replace("resolver: {", "resolver: {answer: forward, ").replace("synthetic: {pool: 10.78.0.0/16}, ", ""))
             d = f.json("DNS", "A", "api.lab.test", status=status)["dns"]
             assert (d["code"], d["answer"]) == (code, "hosts" if status == OK else "refused"), d
+
+
+def test_check_of_what_changes_nothing():
+    """Each setting that has no effect is a warning with its key; put right, none is."""
+    text = """resolver: {answer: ANSWER, synthetic: {V4pool: 10.78.0.0/16}}
+origin: {allow_addresses: [ORIGIN]}
+rules:
+  - {name: lab, hosts: [api.lab.test], dns_types: [TYPES], allow_addresses: [RULE], action: allow}
+"""
+    right = {"ANSWER": "synthetic", "V4": "", "ORIGIN": "10.0.0.0/8", "TYPES": "A, AAAA", "RULE": "10.79.0.1"}
+
+    def said(f, **other):
+        t = text
+        for k, v in {**right, **other}.items():
+            t = t.replace(k, v)
+        f.put(t)
+        return f.warnings()
+    with Explained(RULES) as f:
+        assert said(f) == []
+        for key, value, words in (("V4", "v4: 10.77.0.1, ", "resolver.synthetic.v4: expected"), ("ORIGIN", "10.78.0.0/16", "origin.allow_addresses: expected"),
+                                  ("RULE", "10.78.0.9", " allow_addresses: expected"), ("TYPES", "TXT", "no address either"), ("TYPES", "A, TXT", "dns_types: expected")):
+            got, = said(f, **{key: value})
+            assert words in got, (key, value, got)
+        f.put("resolver: {answer: forward}\nrules:\n  - {name: lab, hosts: [api.lab.test], dns_types: [TXT], action: allow}\n")
+        assert f.warnings() == []
+        with open(f.file) as stream:
+            whole = stream.read()
+        with open(f.file, "w") as stream:
+            stream.write(whole.replace("agents: [", "agents: [{name: none, identify: []}, "))
+        got, = f.warnings()
+        assert 'identify: expected one claim or more, got none: nobody can be agent "none"' in got, got
 
 
 if __name__ == "__main__":
