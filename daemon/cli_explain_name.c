@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "daemon/files.h"
 #include "daemon/placeholder_list.h"
+#include "dns/special_name.h"
 #include "policy/address_known.h"
 #include "policy/dns_type.h"
 
@@ -51,7 +52,7 @@ int name_part_make(const struct gather *g, const struct agent *agent, const stru
 {
     int64_t now_us = clock_wall_us();
     int r = 0;
-    *ret = (struct name_part) { .config = g->config, .canary = read_canary(g), .n = type ? 1 : 2 };
+    *ret = (struct name_part) { .config = g->config, .agent = agent, .canary = read_canary(g), .n = type ? 1 : 2 };
     ret->v[0].type = type ? type : DNS_TYPE_A;
     ret->v[1].type = DNS_TYPE_AAAA;
     for (size_t i = 0; i < ret->n && r == 0; i++) {
@@ -114,7 +115,7 @@ static const char *synthetic(const struct name_part *p, size_t i, char out[46])
     return strcmp(answer_word(p, i), "synthetic") == 0 && !pool_of(p, i) && ip->family ? ip_format(ip, out) : NULL;
 }
 
-enum { NETWORK_TEXT = 46 + 4, SENTENCE = 160 };
+enum { NETWORK_TEXT = 46 + 4, SENTENCE = 160, HINTS_MAX = 4096 };
 
 static const char *network_text(const struct cidr *net, char out[NETWORK_TEXT])
 {
@@ -269,10 +270,28 @@ static void print_answers(const struct gather *g, const struct name_part *p)
             print_answer(g, p, i);
 }
 
+void name_part_hints(const struct gather *g, const struct name_part *p, struct buf *out)
+{
+    const struct name_explained *x = &p->v[0].x;
+    const struct host *host = &x->ruling.host;
+    const struct host_pattern *suffix;
+    const struct rule *rule;
+    const char *why;
+    if ((x->approval != DETECTOR_UNAPPROVED && x->dial.rule != DETECTOR_SPECIAL) || host->n == 0)
+        return;
+    suffix = policy_suffix_of(g->policy, p->agent, host, &rule);
+    if (suffix)
+        buf_putf(out, "hint: rule %.*s lets \"*.%s\" through (%.*s:%u:%u), and \"*.\" never covers the bare name: write \"%s\" beside it\n", STR_ARG(rule->name),
+                 host->name, STR_ARG(g->config->file), suffix->at.line, suffix->at.col, host->name);
+    else if (special_name(host_str(host), &why) != SPECIAL_NO && x->ruling.verdict != VERDICT_ASK)
+        buf_putf(out, "hint: a special name (%s) passes only where a rule writes it, by itself or by \"*.\" and a suffix: \"*\" and mode: observe do not reach it\n", why);
+}
+
 void name_part_print(const struct gather *g, const struct name_part *p)
 {
     const struct name_explained *x = &p->v[0].x;
     char line[DETECTOR_LINE];
+    struct buf hints;
     print_answers(g, p);
     printf("name: %s: %s", approval_word(x), approval_sentence(x));
     put_at(g, x->approval == DETECTOR_WILDCARD ? x->rule : NULL);
@@ -285,6 +304,10 @@ void name_part_print(const struct gather *g, const struct name_part *p)
         printf("finding: %s\n", detector_explain(&x->dial, line));
     if (!p->canary)
         printf("(the install key cannot be read here: pieces of placeholders were not looked for)\n");
+    buf_init(&hints, HINTS_MAX);
+    name_part_hints(g, p, &hints);
+    printf("%.*s", STR_ARG(buf_str(&hints)));
+    buf_done(&hints);
 }
 
 static json_t *answer_json(const struct gather *g, const struct name_part *p, size_t i)
@@ -320,6 +343,16 @@ void name_part_json(const struct gather *g, const struct name_part *p, json_t *r
     json_object_set_new(name, "of_bits", json_integer((json_int_t)p->config->exfiltration.zone_bits));
     json_object_set_new(name, "class", has_finding(f) ? json_string(f->class) : json_null());
     json_object_set_new(name, "sentence", has_finding(f) ? json_string(detector_explain(f, line)) : json_null());
+    struct buf hints;
+    buf_init(&hints, HINTS_MAX);
+    name_part_hints(g, p, &hints);
+    struct str rest = buf_str(&hints), text;
+    json_t *list = json_array();
+    while (str_split(&rest, '\n', &text))
+        if (text.n)
+            json_array_append_new(list, json_stringn(text.p, text.n));
+    buf_done(&hints);
+    json_object_set_new(root, "hints", list);
     json_object_set_new(root, "dns", answer_json(g, p, 0));
     if (p->n > 1)
         json_object_set_new(root, "dns_aaaa", answer_json(g, p, 1));

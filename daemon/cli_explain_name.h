@@ -11,6 +11,7 @@
 
 struct name_part {
     const struct config *config;
+    const struct agent *agent;
     struct canary *canary; /* NULL: the install key cannot be read here */
     struct {
         uint16_t type;
@@ -25,7 +26,9 @@ struct name_part {
 int name_part_make(const struct gather *g, const struct agent *agent, const struct rule *rule, struct str name, uint16_t type,
                    struct name_part *ret, struct err *err);
 void name_part_done(struct name_part *p);
-/* As lines; as objects of root: "dns", "dns_aaaa" where no type was asked for, and "name". */
+/* What an operator who meant to let it through can have overlooked, a line each; nothing where a rule lets it through. */
+void name_part_hints(const struct gather *g, const struct name_part *p, struct buf *out);
+/* As lines; as members of root: "hints", "dns", "dns_aaaa" where no type was asked for, and "name". */
 void name_part_print(const struct gather *g, const struct name_part *p);
 void name_part_json(const struct gather *g, const struct name_part *p, json_t *root);
 /* Is the question (the first, of two) answered, be it without a record? */

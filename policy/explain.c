@@ -172,6 +172,19 @@ static void put_credentials(const struct policy *p, const struct ask *ask, struc
         buf_putf(out, "credentials: none for this agent and host\n");
 }
 
+const struct host_pattern *policy_suffix_of(const struct policy *p, const struct agent *agent, const struct host *host, const struct rule **ret_rule)
+{
+    for (size_t i = 0; i < p->config->nrules; i++) {
+        const struct rule *rule = &p->config->rules[i];
+        for (size_t k = 0; rule->action != RULE_DENY && agent_in(p, p->rule_agents[i], agent) && k < rule->nhosts; k++)
+            if (rule->hosts[k].kind == PATTERN_SUFFIX && host_eq(&rule->hosts[k].host, host)) {
+                *ret_rule = rule;
+                return &rule->hosts[k];
+            }
+    }
+    return NULL;
+}
+
 int policy_explain(const struct policy *p, const struct ask *ask, struct buf *out)
 {
     if (!ask->agent || !ask->host)

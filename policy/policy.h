@@ -119,6 +119,9 @@ enum end address_guard(const struct policy *p, const struct rule *rule, const st
                        const struct own_addresses *own, const char **ret_why);
 
 /* --- why --- */
+/* The pattern of a rule that lets the agent (as far as can be told without port, method and path) through to the hosts under this one,
+ * and not to itself: "*." never covers the bare name. NULL: there is none. Looks at each rule. */
+const struct host_pattern *policy_suffix_of(const struct policy *p, const struct agent *agent, const struct host *host, const struct rule **ret_rule);
 /* The decision step by step, as lines for `outgate explain`, each with the config line that made it. */
 struct buf;
 int policy_explain(const struct policy *p, const struct ask *ask, struct buf *out);

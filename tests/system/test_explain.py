@@ -154,6 +154,30 @@ def test_addresses():
             assert (d["code"], d["answer"]) == (code, "hosts" if status == OK else "refused"), d
 
 
+def test_hints():
+    """The bare name under a wildcard, and a special name under `*`: what is missing is said; written out, neither is."""
+    text = """resolver: {answer: forward}
+rules:
+  - {name: zone, hosts: ["*.zone.lab.test"BARE], action: allow}
+  - {name: all, hosts: ["*"SPECIAL], action: allow}
+"""
+    bare, special = "never covers the bare name", "passes only where a rule writes it"
+    with Explained(text.replace("BARE", "").replace("SPECIAL", "")) as f:
+        line = HEAD.count("\n") + 3
+        for name, words, more in (("zone.lab.test", bare, 'write "zone.lab.test" beside it'), ("db.corp.internal", special, "*"), ("printer", special, "*"), ("x.test", special, "*")):
+            for what in (("DNS", name), ("GET", f"https://{name}/")):
+                said = [t for t in f.say(*what, status=NO).split("\n") if t.startswith("hint: ")]
+                assert len(said) == 1 and words in said[0] and more in said[0] and f.json(*what)["hints"] == said, (what, said)
+        assert f"outgate.yaml:{line}:" in f.say("DNS", "zone.lab.test")
+        for name in ("www.zone.lab.test", "www.example.org"):
+            assert f.json("DNS", name, status=OK)["hints"] == [] and "hint: " not in f.say("GET", f"https://{name}/", status=OK)
+        f.put(text.replace("BARE", ", zone.lab.test").replace("SPECIAL", ', "*.internal", printer, "*.test"'))
+        for name in ("zone.lab.test", "db.corp.internal", "printer", "x.test"):
+            assert f.json("DNS", name, status=OK)["hints"] == [], name
+        f.put("mode: observe\nresolver: {answer: forward}\n")
+        assert special in f.say("DNS", "db.corp.internal", status=NO) and f.json("DNS", "www.example.org", status=OK)["hints"] == []
+
+
 def test_check_of_what_changes_nothing():
     """Each setting that has no effect is a warning with its key; put right, none is."""
     text = """resolver: {answer: ANSWER, synthetic: {V4pool: 10.78.0.0/16}}
