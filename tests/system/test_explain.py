@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`explain` and `check` about names and addresses: what is said of each refusal, beside what passes. Nothing here
-needs a server."""
+"""`explain` and `check` about names and addresses: what is said of each refusal, beside what passes. What is
+said of addresses is held against a server."""
 import json
 
-from lab import main
+from lab import Client, Refused, main
 from test_commands import NO, OK, USAGE, Folder, sh
+from test_virtual_names import POOL, given, make
 
 HEAD = """version: 1
 state_dir: home/state
@@ -152,6 +153,30 @@ def test_addresses():
             f.put(text.replace("resolver: {", "resolver: {answer: forward, ").replace("synthetic: {pool: 10.78.0.0/16}, ", ""))
             d = f.json("DNS", "A", "api.lab.test", status=status)["dns"]
             assert (d["code"], d["answer"]) == (code, "hosts" if status == OK else "refused"), d
+
+
+def test_addresses_as_a_server_refuses_them():
+    """What explain says of addresses in the file is what a server answers: closed ones, metadata, ourselves, one of the pool. The control: an origin that may be dialled."""
+    rules = '  - {name: more, hosts: [ten.test, meta.test, self.test, 10.9.0.2, open.test], ports: [PORT, OWN], action: allow}'
+    with make(hosts={"ten.test": "10.9.0.1", "meta.test": "169.254.169.254", "self.test": "127.0.0.1"}, rules=rules, start=False) as lab:
+        lab.extra["rules"] = rules.replace("OWN", str(lab.port))
+        lab.patched()
+
+        def happens(host, port):
+            try:
+                c = Client(lab, f"{host}:{port}")
+                code = c.ask(host=f"{host}:{port}").code
+                c.close(notify=False)
+            except Refused as e:
+                code = e.message.code
+            return code or "ok"
+        unknown = next(str(a) for a in POOL.hosts() if str(a) != given(lab.dns, "open.test"))
+        for host, port, code in (("ten.test", lab.tls_port, "address_denied"), ("meta.test", lab.tls_port, "address_denied"), ("self.test", lab.port, "address_denied"),
+                                 ("10.9.0.2", lab.tls_port, "address_denied"), (unknown, lab.tls_port, "address_denied"), ("10.9.0.3", lab.tls_port, "host_denied"),
+                                 ("open.test", lab.tls_port, "ok")):
+            r = lab.run("explain", "-c", lab.path("outgate.yaml"), "--agent", "coder", "--json", "GET", f"https://{host}:{port}/")
+            d = json.loads(r.stdout)
+            assert (d["code"], happens(host, port)) == (code, code) and d["passes"] == (code == "ok"), (host, port, d)
 
 
 def test_hints():
