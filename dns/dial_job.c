@@ -199,7 +199,7 @@ static const char *no_address_words(const struct answer_set *a, const struct ans
     /* A failure says more than a "none": the other family may have had addresses. */
     if (a->state == ANSWER_FAILED || b->state == ANSWER_FAILED)
         return (a->state == ANSWER_FAILED ? a : b)->why;
-    return a->rcode == WIRE_NXDOMAIN ? a->why : b->why;
+    return a->rcode == WIRE_NXDOMAIN ? a->why : b->rcode == WIRE_NXDOMAIN ? b->why : "the name has no address";
 }
 
 /* Uses what has come so far, if it is enough; `late`: the other family has had its time. */

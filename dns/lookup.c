@@ -137,7 +137,7 @@ static uint64_t clamp(uint64_t v, uint64_t least, uint64_t most)
 }
 
 /* What an upstream's word becomes. NULL: out of memory. */
-static struct answer_set *set_from(struct lookups *l, enum upstream_result r, const struct wire_answer *a)
+static struct answer_set *set_from(struct lookups *l, enum answer_family family, enum upstream_result r, const struct wire_answer *a)
 {
     static const char *const failures[] = {
         [UPSTREAM_TIMEOUT] = "no DNS server answered in time",
@@ -157,7 +157,7 @@ static struct answer_set *set_from(struct lookups *l, enum upstream_result r, co
         keep_ms = FAILED_MS;
     } else if (a->n == 0) {
         if ((s = answer_set_new(ANSWER_NEGATIVE, NULL, 0)))
-            s->why = a->rcode == WIRE_NXDOMAIN ? "the name does not exist" : "the name has no address";
+            s->why = a->rcode == WIRE_NXDOMAIN ? "the name does not exist" : family == FAMILY_V4 ? "the name has no IPv4 address" : "the name has no IPv6 address";
         keep_ms = a->soa ? clamp((uint64_t)a->ttl_s * 1000, ANSWER_MIN_MS, NEGATIVE_MAX_MS) : NEGATIVE_PLAIN_MS;
     } else {
         s = answer_set_new(ANSWER_ADDRESSES, a->ips, a->n);
@@ -215,7 +215,7 @@ static void on_answer(void *ctx, enum upstream_result r, const struct wire_answe
     struct lookup *k = side->lookup;
     struct lookups *l = k->owner;
     side->query = NULL;
-    struct answer_set *s = set_from(l, r, a);
+    struct answer_set *s = set_from(l, side->family, r, a);
     if (s) {
         memcpy(s->dns_id, k->dns_id, sizeof s->dns_id);
         bool told = side->asker->tells ? dns_log_ready(l->log) : record(side, s, a) == 0;

@@ -135,6 +135,12 @@ def test_negative(lab):
         before = len(asked(lab, qname))
         assert lab.dns.ask(qname).code == code
         assert len(asked(lab, qname)) == before, "a negative answer is not kept"
+    e = dns_event(lab, "six.up.test", qtype="A")
+    assert e["message"] == "the name has no IPv4 address", e  # it has one of the other family
+    a = lab.dns.ask("long.up.test", "AAAA")
+    assert a.code == "NOERROR" and not a.answers and lab.dns.ask("long.up.test").addresses, a
+    e = dns_event(lab, "long.up.test", qtype="AAAA")
+    assert e["message"] == "the name has no IPv6 address", e
     a = lab.dns.ask("broken.up.test")
     assert a.code == "SERVFAIL" and not a.authority, a
     assert dns_event(lab, "broken.up.test", client="127.0.0.1", code="origin_dns")["verdict"] == "deny"
