@@ -36,6 +36,7 @@ void answer_set_unref(struct answer_set **s)
     MUST(old->refs > 0);
     if (--old->refs == 0) {
         free(old->alias);
+        free(old->detail);
         free(old);
     }
 }

@@ -25,6 +25,7 @@ struct answer_set {
     uint64_t expires_ms;    /* loop time */
     char dns_id[ANSWER_ID]; /* the look-up that brought it */
     const char *why;        /* static words for ANSWER_FAILED and ANSWER_NEGATIVE */
+    char *detail;           /* of ANSWER_FAILED: which servers and why, for the log alone; owned; NULL: none, or no memory for it */
     char *alias;            /* the names that it leads through, printable; owned; NULL: none, or no memory for it */
     size_t n;
     struct ip ips[];

@@ -39,7 +39,7 @@ struct dial_request {
     struct str client, conn_id, request_id;
 };
 struct dial_result {
-    /* END_OK, HOST_DENIED (whatever the policy said), ADDRESS_DENIED, ORIGIN_DNS, ORIGIN_CONNECT, ORIGIN_TIMEOUT,
+    /* END_OK, HOST_DENIED (whatever the policy said), ADDRESS_DENIED, ORIGIN_DNS, ORIGIN_DNS_SERVERS, ORIGIN_CONNECT, ORIGIN_TIMEOUT,
      * EXFILTRATION, RATE_LIMITED, AUDIT_UNAVAILABLE (the name would have to be looked up and the log cannot take the record) */
     enum end end;
     int fd; /* with END_OK: non-blocking, TCP_NODELAY, keep-alive; the callee owns it; else -1 */

@@ -224,7 +224,8 @@ static void use_answers(struct dial_job *j, bool late)
         return;
     }
     if (!some) {
-        end_job(j, END_ORIGIN_DNS, no_address_words(sets[FAMILY_V4], sets[FAMILY_V6]));
+        bool failed = sets[FAMILY_V4]->state == ANSWER_FAILED || sets[FAMILY_V6]->state == ANSWER_FAILED;
+        end_job(j, failed ? END_ORIGIN_DNS_SERVERS : END_ORIGIN_DNS, no_address_words(sets[FAMILY_V4], sets[FAMILY_V6]));
         return;
     }
     struct ip ips[2 * CONNECTOR_ADDRESSES];
@@ -437,7 +438,7 @@ static void on_deadline(struct timer *t)
     else if (j->saved.purse)
         end_job(j, END_AUDIT_UNAVAILABLE, "what was spent on names was not saved in time");
     else
-        end_job(j, END_ORIGIN_DNS, "no DNS server answered in time");
+        end_job(j, END_ORIGIN_DNS_SERVERS, "no DNS server answered in time");
 }
 
 static void job_free(struct dial_job *j)

@@ -148,8 +148,10 @@ static struct answer_set *set_from(struct lookups *l, enum answer_family family,
     uint64_t keep_ms;
     struct answer_set *s;
     if (r != UPSTREAM_ANSWERED) {
-        if ((s = answer_set_new(ANSWER_FAILED, NULL, 0)))
+        if ((s = answer_set_new(ANSWER_FAILED, NULL, 0))) {
             s->why = failures[r];
+            s->detail = upstream_why(l->upstream)[0] ? strdup(upstream_why(l->upstream)) : NULL;
+        }
         keep_ms = FAILED_MS;
     } else if (a->rcode != WIRE_NOERROR && a->rcode != WIRE_NXDOMAIN) {
         if ((s = answer_set_new(ANSWER_FAILED, NULL, 0)))
@@ -179,11 +181,12 @@ static int record(const struct side *side, const struct answer_set *s, const str
     const struct ip *bad = NULL;
     const char *why = NULL;
     char message[WIRE_CHAIN_TEXT + 20] = "", text[46];
+    bool failed = s->state == ANSWER_FAILED;
     enum end end = asker_vet(side->asker, k->owner->own, s->ips, s->n, &bad, &why);
     if (end != END_OK)
         snprintf(message, sizeof message, "rebind: %s is refused (%s)", ip_format(bad, text), why);
     else if (s->why)
-        snprintf(message, sizeof message, "%s", s->why);
+        snprintf(message, sizeof message, "%s%s%s", s->why, s->detail ? ": " : "", s->detail ? s->detail : "");
     else if (a && a->aliases > 0)
         snprintf(message, sizeof message, "an alias of %s", side->asker->shown[0] ? "a name that is not shown either" : a->chain);
     struct dns_record r = {
@@ -195,11 +198,11 @@ static int record(const struct side *side, const struct answer_set *s, const str
         .qname = str_of(k->name, k->n),
         .shown = str_c(side->asker->shown),
         .qtype = side->family == FAMILY_V4 ? STR("A") : STR("AAAA"),
-        .rcode = a ? str_c(wire_rcode_name(s->rcode)) : STR_NONE,
-        .verdict = end != END_OK       ? STR("deny")
+        .rcode = a || failed ? str_c(wire_rcode_name(s->rcode)) : STR_NONE,
+        .verdict = end != END_OK || failed ? STR("deny")
                    : side->asker->observe ? STR("observe")
                                        : STR("allow"),
-        .code = end != END_OK ? str_c(end_code(end)) : STR_NONE,
+        .code = end != END_OK ? str_c(end_code(end)) : failed ? str_c(end_code(END_ORIGIN_DNS)) : STR_NONE,
         .dns_id = str_c(k->dns_id),
         .message = str_c(message),
         .ips = s->ips,

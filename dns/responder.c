@@ -257,6 +257,8 @@ static void put_looked_up(const struct responder *r, struct asked *a, const stru
         break;
     }
     refuse(a, WIRE_SERVFAIL, END_ORIGIN_DNS, s->why);
+    if (s->detail)
+        snprintf(a->message, sizeof a->message, "%s: %s", s->why, s->detail);
 }
 
 static void forward_free(struct forward *f)
@@ -382,7 +384,10 @@ static void put_upstream(const struct responder *r, struct asked *a, enum upstre
         ttl_s = (uint32_t)most_s;
     bool good = result == UPSTREAM_ANSWERED && (w->rcode == WIRE_NOERROR || w->rcode == WIRE_NXDOMAIN);
     if (!good) {
+        const char *why = result == UPSTREAM_ANSWERED ? "" : upstream_why(lookups_upstream(r->lookups));
         refuse(a, WIRE_SERVFAIL, END_ORIGIN_DNS, "the DNS servers gave no answer that can be used");
+        if (why[0])
+            snprintf(a->message, sizeof a->message, "%s: %s", a->why, why);
     } else if (w->records == 0) {
         negative(a, w->rcode, ttl_s < 1 ? 1 : ttl_s > ANSWER_NEGATIVE_S ? ANSWER_NEGATIVE_S : ttl_s);
     } else {

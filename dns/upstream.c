@@ -35,6 +35,7 @@ struct upstream_query {
     struct timer deadline;
     enum upstream_result result;
     struct wire_answer *answer; /* of the steps so far, though it did not help */
+    struct server_blame blame;  /* of the steps so far */
     uint64_t owner;
     void (*cb)(void *ctx, enum upstream_result r, const struct wire_answer *a);
     void *ctx;
@@ -56,6 +57,7 @@ struct upstream {
     struct upstream_query *all;
     struct task dispatch;
     struct upstream_stats stats;
+    const char *why; /* of the question whose call is made */
 };
 
 /* --- waiting for a place --- */
@@ -111,6 +113,15 @@ static void leave(struct upstream_query *q)
     loop_defer(u->loop, &u->dispatch);
 }
 
+/* Whom the leg under way was at. */
+static void blame(struct upstream_query *q)
+{
+    if (q->way == WAY_TLS)
+        upstream_tls_blame(&q->leg);
+    else
+        upstream_cares_blame(&q->leg);
+}
+
 static void start(struct upstream_query *q)
 {
     struct upstream *u = q->u;
@@ -119,7 +130,7 @@ static void start(struct upstream_query *q)
     if (q->way == WAY_TLS) /* nobody but the server can answer: no letter case is drawn */
         memset(chance, 0, sizeof chance);
     struct task done = q->leg.done;
-    q->leg = (struct upstream_leg) { .step = q->step, .done = done, .under_way = true };
+    q->leg = (struct upstream_leg) { .step = q->step, .done = done, .under_way = true, .blame = &q->blame };
     MUST(wire_query_make(&q->leg.wire, str_of(q->name, q->n), q->type, chance) == 0);
     q->state = QUERY_ACTIVE;
     u->used[q->way]++;
@@ -212,9 +223,12 @@ static void on_leg_done(struct task *t)
 static void on_done(struct task *t)
 {
     struct upstream_query *q = (struct upstream_query *)((char *)t - offsetof(struct upstream_query, done));
+    struct upstream *u = q->u;
     if (q->result == UPSTREAM_ANSWERED)
-        q->u->stats.answered++;
+        u->stats.answered++;
+    u->why = q->blame.text;
     q->cb(q->ctx, q->result, q->result == UPSTREAM_ANSWERED ? q->answer : NULL);
+    u->why = NULL;
     query_free(q);
 }
 
@@ -226,6 +240,8 @@ static void on_deadline(struct timer *t)
     bool queued = q->state == QUERY_QUEUED;
     if (queued)
         queue_unlink(q);
+    else if (q->leg.under_way)
+        blame(q);
     leave(q);
     finish(q, q->answer ? UPSTREAM_ANSWERED : queued ? UPSTREAM_BUSY : UPSTREAM_TIMEOUT);
 }
@@ -345,6 +361,11 @@ void upstream_cancel(struct upstream_query **qp)
     *qp = NULL;
     if (q)
         query_free(q);
+}
+
+const char *upstream_why(const struct upstream *u)
+{
+    return u->why ? u->why : "";
 }
 
 void upstream_stats(const struct upstream *u, struct upstream_stats *ret)

@@ -47,6 +47,9 @@ void upstream_set_trust(struct upstream *u, SSL_CTX *trust);
 struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_t type, uint64_t owner,
                                     void (*cb)(void *ctx, enum upstream_result r, const struct wire_answer *a),
                                     void *ctx);
+/* Inside cb, of what did not end in an answer: which servers were asked and why each did not help, for the log; "" where
+ * there is nothing to say. */
+const char *upstream_why(const struct upstream *u);
 /* No call will come. Leaves NULL. */
 void upstream_cancel(struct upstream_query **q);
 

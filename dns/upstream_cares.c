@@ -46,8 +46,13 @@ struct lane {
     ares_channel channel;
     bool tcp;
     uint64_t generation; /* of the servers it was given */
-    struct group *group; /* the ones it asks */
+    struct group *group; /* the ones it asks … */
+    uint64_t lent;       /* … while they are the same */
     struct upstream_leg *leg;
+    struct { /* of the leg, by the server's place in the group */
+        bool asked, said; /* said: an answer, whatever it was worth */
+        int error;
+    } met[DNS_SERVERS_MAX];
     struct timer timer;
     struct lane_sock socks[LANE_SOCKS];
 };
@@ -55,9 +60,11 @@ struct lane {
 /* The servers of a step, in the order in which they are asked now. */
 struct group {
     struct dns_server v[DNS_SERVERS_MAX];
+    struct server_fault faults[DNS_SERVERS_MAX];
     bool tcp;
     size_t n, first; /* first: rotated to the front */
     uint64_t first_until_ms, generation;
+    uint64_t lent; /* how often the group was given other servers */
 };
 
 struct upstream_cares {
@@ -120,6 +127,21 @@ static void on_sock_state(void *ctx, ares_socket_t fd, int readable, int writabl
     }
 }
 
+/* What a call on the socket came to: why not is remembered, of the server. */
+static ssize_t met(const struct lane_sock *s, ssize_t n)
+{
+    bool failed = n < 0 && errno != EAGAIN && errno != EINTR && errno != EINPROGRESS;
+    if (failed && s->server < DNS_SERVERS_MAX)
+        s->lane->met[s->server].error = errno;
+    return n;
+}
+
+static void met_answer(const struct lane_sock *s)
+{
+    if (s->server < DNS_SERVERS_MAX)
+        s->lane->met[s->server].said = true;
+}
+
 static ares_socket_t lane_open(int domain, int type, int protocol, void *ctx)
 {
     struct lane *ln = ctx;
@@ -166,15 +188,18 @@ static int lane_connect(ares_socket_t fd, const struct sockaddr *sa, ares_sockle
         for (size_t i = 0; i < g->n; i++)
             if (ip_equal(&g->v[i].ip, &ip) && g->v[i].port == port)
                 s->server = i;
-    return connect(fd, sa, n);
+    if (s->server < DNS_SERVERS_MAX)
+        ln->met[s->server].asked = true;
+    return (int)met(s, connect(fd, sa, n));
 }
 
 static ares_ssize_t lane_sendv(ares_socket_t fd, const struct iovec *v, int n, void *ctx)
 {
-    (void)ctx;
+    const struct lane_sock *s = lane_sock(ctx, fd);
     struct msghdr m = { .msg_iovlen = (size_t)n };
+    MUST(s != NULL);
     memcpy(&m.msg_iov, &v, sizeof v);
-    return sendmsg(fd, &m, MSG_NOSIGNAL);
+    return met(s, sendmsg(fd, &m, MSG_NOSIGNAL));
 }
 
 /* A server helped: if it was not the first to be asked, the ones before it are down; start with it for a while. */
@@ -214,7 +239,9 @@ static ares_ssize_t lane_recv(ares_socket_t fd, void *out, size_t max, int flags
     struct lane_sock *s = lane_sock(ln, fd);
     MUST(s != NULL);
     if (s->tcp) {
-        ssize_t n = recv(fd, out, max, flags);
+        ssize_t n = met(s, recv(fd, out, max, flags));
+        if (n > 0)
+            met_answer(s);
         /* The stream is u16 length, message; the low half of the message's fourth byte is the answer code. */
         if (n > 0 && s->tcp_got <= 5 && s->tcp_got + (size_t)n > 5 && ln->leg)
             ln->leg->rcode = ((const unsigned char *)out)[5 - s->tcp_got] & 15;
@@ -223,11 +250,12 @@ static ares_ssize_t lane_recv(ares_socket_t fd, void *out, size_t max, int flags
         return n;
     }
     for (int strays = 0; strays < STRAYS_PER_READ; strays++) {
-        ssize_t n = recvfrom(fd, out, max, flags, from, from_n);
+        ssize_t n = met(s, recvfrom(fd, out, max, flags, from, from_n));
         if (n < 0)
             return n;
         struct upstream_leg *leg = ln->leg;
         if (leg && leg->under_way && wire_echoes(&leg->wire, str_of(out, (size_t)n))) {
+            met_answer(s);
             judge(s, leg, out, (size_t)n);
             return n;
         }
@@ -239,18 +267,56 @@ static ares_ssize_t lane_recv(ares_socket_t fd, void *out, size_t max, int flags
 
 /* --- lanes --- */
 
+/* What is wrong with the server, from this question; NULL: nothing. */
+static const char *fault_of(const struct lane *ln, size_t i)
+{
+    if (ln->met[i].said || !ln->met[i].asked)
+        return NULL;
+    return ln->met[i].error ? strerror(ln->met[i].error) : "it did not answer in time";
+}
+
+/* The operator is told also where another server helped. */
+static void note_faults(struct lane *ln)
+{
+    struct group *g = ln->group;
+    for (size_t i = 0; i < g->n; i++) {
+        const char *fault = fault_of(ln, i);
+        if (fault)
+            server_fault_note(&g->faults[i], &g->v[i], loop_now_ms(ln->c->loop), fault, "",
+                              ln->met[i].error ? "is the address right, and does a DNS server listen on that port?"
+                                               : "is it down, is there a way to it, or can it not look up the name?");
+    }
+}
+
+void upstream_cares_blame(struct upstream_leg *leg)
+{
+    struct lane *ln = leg->carrier;
+    if (!ln || ln->group->lent != ln->lent)
+        return;
+    note_faults(ln);
+    for (size_t i = 0; i < ln->group->n; i++) {
+        const char *fault = fault_of(ln, i);
+        if (fault || ln->met[i].said)
+            server_blame_add(leg->blame, &ln->group->v[i], fault ? fault : "its answer is of no use");
+    }
+}
+
 static void on_ares(void *ctx, int status, int timeouts, unsigned char *packet, int n)
 {
     (void)timeouts;
     struct upstream_leg *leg = ctx;
     if (status == ARES_ECANCELLED || status == ARES_EDESTRUCTION || !leg->under_way)
         return;
-    struct loop *l = ((struct lane *)leg->carrier)->c->loop;
+    struct lane *ln = leg->carrier;
+    struct loop *l = ln->c->loop;
     struct str p = str_of(packet, packet && n > 0 ? (size_t)n : 0);
     if (p.n == 0) {
+        upstream_cares_blame(leg);
         upstream_leg_end(leg, l, status == ARES_ETIMEOUT ? UPSTREAM_TIMEOUT : UPSTREAM_UNREACHABLE);
         return;
     }
+    if (ln->group->lent == ln->lent)
+        note_faults(ln);
     struct wire_answer *a = calloc(1, sizeof *a);
     bool good = a && wire_echoes(&leg->wire, p) && !wire_truncated(p) && wire_answer_parse(&leg->wire, p, a, NULL) == 0;
     if (!good) {
@@ -295,6 +361,8 @@ void upstream_cares_start(struct upstream_cares *c, struct upstream_leg *leg)
     MUST(ln < c->lanes + c->nlanes);
     ln->leg = leg;
     ln->group = g;
+    ln->lent = g->lent;
+    memset(ln->met, 0, sizeof ln->met);
     leg->carrier = ln;
     if (!lane_ready(ln)) {
         upstream_leg_end(leg, c->loop, UPSTREAM_UNREACHABLE);
@@ -387,7 +455,7 @@ void upstream_cares_free(struct upstream_cares **cp)
 void upstream_cares_set(struct upstream_cares *c, size_t step, const struct dns_server *v, size_t n)
 {
     struct group *g = &c->groups[step];
-    *g = (struct group) { .n = n, .tcp = n > 0 && v[0].tcp, .generation = ++c->generation };
+    *g = (struct group) { .n = n, .tcp = n > 0 && v[0].tcp, .generation = ++c->generation, .lent = g->lent + 1 };
     for (size_t i = 0; i < n; i++)
         g->v[i] = v[i];
 }

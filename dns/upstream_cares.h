@@ -19,6 +19,8 @@ void upstream_cares_free(struct upstream_cares **c);
 void upstream_cares_set(struct upstream_cares *c, size_t step, const struct dns_server *v, size_t n);
 /* The caller sees to it that a lane of the step's kind is free. */
 void upstream_cares_start(struct upstream_cares *c, struct upstream_leg *leg);
+/* Adds the servers that the leg under way was at to its blame, and tells the operator. */
+void upstream_cares_blame(struct upstream_leg *leg);
 /* Frees the leg's lane, if it has one; an end that is not there yet does not come. */
 void upstream_cares_leave(struct upstream_leg *leg);
 uint64_t upstream_cares_strays(const struct upstream_cares *c);

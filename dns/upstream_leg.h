@@ -6,6 +6,7 @@
 #ifndef DNS_UPSTREAM_LEG_H
 #define DNS_UPSTREAM_LEG_H
 
+#include "dns/server_fault.h"
 #include "dns/upstream.h"
 
 struct upstream_leg {
@@ -19,6 +20,7 @@ struct upstream_leg {
     uint16_t rcode; /* last one of a server that did not help */
     enum upstream_result result;
     struct wire_answer *answer; /* owned; of UPSTREAM_ANSWERED */
+    struct server_blame *blame; /* the question's: a carrier adds the servers that did not help */
 };
 
 /* Is this packet, which repeats the question, an answer to go by? No: what was wrong with it is remembered, and another

@@ -3,36 +3,37 @@
 
 #include "base/log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
     PATIENCE = 3,
     BACK_OFF_MIN_MS = 1000,
     BACK_OFF_MAX_MS = 30000,
-    SAY_MS = 60000, /* between two lines about one server */
-    TEXT_MAX = 340, /* "tls://[V6]:PORT#NAME" */
 };
 
 /* --- what the operator is told --- */
 
-static const char *server_text(const struct tls_server *s, char out[TEXT_MAX])
+static struct dns_server server_of(const struct tls_server *s)
 {
-    char ip[46];
-    bool v6 = s->ip.family == 6;
-    snprintf(out, TEXT_MAX, "tls://%s%s%s:%u#%s", v6 ? "[" : "", ip_format(&s->ip, ip), v6 ? "]" : "", s->port,
-             s->name.name);
-    return out;
+    return (struct dns_server) { .ip = s->ip, .port = s->port, .tls = &s->name };
 }
 
 void tls_server_complain(struct upstream_tls *t, struct tls_server *s, const char *what, const char *so,
                          const char *hint)
 {
-    char text[TEXT_MAX];
-    if (loop_now_ms(t->loop) < s->say_ms)
-        return;
-    s->say_ms = loop_now_ms(t->loop) + SAY_MS;
-    log_error("DNS server %s: %s%s (%s)", server_text(s, text), what, so, hint);
+    struct dns_server server = server_of(s);
+    server_fault_note(&s->fault, &server, loop_now_ms(t->loop), what, so, hint);
+}
+
+void upstream_tls_blame(struct upstream_leg *leg)
+{
+    const struct tls_ask *a = leg->carrier;
+    for (size_t i = 0; a && a->generation == a->t->generation && i < a->t->n; i++) {
+        const struct tls_server *s = &a->t->servers[i];
+        struct dns_server server = server_of(s);
+        if (s->step == leg->step && a->tried >> i & 1)
+            server_blame_add(leg->blame, &server, s->fault.what[0] ? s->fault.what : "it gave no answer that helps");
+    }
 }
 
 /* --- servers --- */
@@ -113,7 +114,8 @@ void upstream_tls_trust(struct upstream_tls *t, SSL_CTX *ctx)
     }
     for (size_t i = 0; i < t->n; i++) {
         t->servers[i].failures = 0;
-        t->servers[i].retry_ms = t->servers[i].say_ms = 0;
+        t->servers[i].retry_ms = 0;
+        t->servers[i].fault = (struct server_fault) { .say_ms = 0 };
     }
     replace_unready(t);
 }

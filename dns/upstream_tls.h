@@ -35,6 +35,8 @@ void upstream_tls_clear(struct upstream_tls *t);
 /* The servers of a step, behind those of the steps before; DNS_SERVERS_MAX in all. */
 void upstream_tls_set(struct upstream_tls *t, size_t step, const struct dns_server *v, size_t n);
 void upstream_tls_start(struct upstream_tls *t, struct upstream_leg *leg);
+/* Adds the servers that the leg under way was at to its blame. */
+void upstream_tls_blame(struct upstream_leg *leg);
 /* Gives the question up; an end that is not there yet does not come. */
 void upstream_tls_leave(struct upstream_leg *leg);
 /* Answers that came when nobody waited for them any more. */

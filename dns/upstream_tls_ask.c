@@ -50,6 +50,7 @@ void tls_ask_refused(struct tls_ask *a, struct str packet)
 static void ask_end(struct tls_ask *a)
 {
     struct upstream_leg *leg = a->leg;
+    upstream_tls_blame(leg);
     leg->carrier = NULL;
     upstream_leg_end(leg, a->t->loop, a->timed_out ? UPSTREAM_TIMEOUT : UPSTREAM_UNREACHABLE);
     timer_clear(&a->timer);

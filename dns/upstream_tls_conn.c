@@ -168,8 +168,10 @@ static int conn_answers(struct tls_conn *c)
             return 0;
         case PIPELINE_ANSWER:
             c->noise = 0;
-            if (c->server)
+            if (c->server) {
                 c->server->failures = 0;
+                c->server->fault.what[0] = '\0';
+            }
             tls_ask_answered((struct tls_ask *)ask, packet);
             break;
         case PIPELINE_REFUSED:

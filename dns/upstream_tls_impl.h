@@ -24,7 +24,7 @@ struct tls_server {
     int64_t session_until; /* when a certificate of the chain that was verified ends, seconds since 1970 */
     unsigned failures;     /* in a row */
     uint64_t retry_ms;     /* not connected to before */
-    uint64_t say_ms;       /* not complained about before */
+    struct server_fault fault;
     uint64_t first_ms;     /* asked first until then: it answered where another was silent */
     struct bucket connects;
 };

@@ -294,7 +294,7 @@ static void end_bytes(struct client *c, struct exchange *x, const struct field *
 static void refuse(struct client *c, struct exchange *x, enum end end)
 {
     if (!c->tunnel) {
-        if (end == END_ORIGIN_DNS || end == END_ORIGIN_CONNECT || end == END_ORIGIN_TIMEOUT)
+        if (end == END_ORIGIN_DNS || end == END_ORIGIN_DNS_SERVERS || end == END_ORIGIN_CONNECT || end == END_ORIGIN_TIMEOUT)
             c->socks_reply = end == END_ORIGIN_CONNECT ? SOCKS5_REFUSED : SOCKS5_UNREACHABLE;
         client_h1_ops.refuse(c, x, end);
         return;

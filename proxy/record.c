@@ -238,6 +238,7 @@ static bool is_refusal(enum end end)
     case END_CREDENTIAL_UNAVAILABLE:
     case END_CREDENTIAL_EXPIRED:
     case END_ORIGIN_DNS:
+    case END_ORIGIN_DNS_SERVERS:
     case END_ORIGIN_CONNECT:
     case END_ORIGIN_TLS:
     case END_ORIGIN_PROTOCOL:

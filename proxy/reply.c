@@ -64,6 +64,7 @@ static const char *proxy_error(enum end end)
 {
     switch ((unsigned)end) {
     case END_ORIGIN_DNS:
+    case END_ORIGIN_DNS_SERVERS:
         return "dns_error";
     case END_ORIGIN_CONNECT:
         return "connection_refused";

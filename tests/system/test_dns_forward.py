@@ -414,6 +414,50 @@ def test_upstream_dead():
         start = time.monotonic()
         assert lab.dns.ask("www.up.test").code == "SERVFAIL" and time.monotonic() - start < 6
         assert lab.dns.ask("api.test").addresses == ["127.0.0.2"]
+        e = dns_event(lab, "www.up.test", rcode="SERVFAIL")
+        assert (e["verdict"], e["code"]) == ("deny", "origin_dns") and "127.0.0.1:1 (Connection refused)" in e["message"], e
+
+
+def test_upstream_dead_for_a_dial():
+    """The event and the operator's log say which server and why; the client, that it is the name servers and not the name."""
+    with make(resolver=FORWARD, rules="", upstreams='127.0.0.1:1", "tcp://127.0.0.2:1', start=False) as lab:
+        lab.patched()
+        for i in range(3):
+            m = lab.get(f"www{i}.wild.test")
+            error = m.json()["error"]
+            assert (m.status, m.code) == (502, "origin_dns") and "name servers" in error["message"] and "the name may be right" in error["hint"], m
+            assert "127.0.0." not in m.body.decode(), m
+        for kind in ("A", "AAAA"):
+            e = dns_event(lab, "www0.wild.test", qtype=kind)
+            assert (e["verdict"], e["code"], e["rcode"]) == ("deny", "origin_dns", "SERVFAIL"), e
+            assert "127.0.0.1:1 (Connection refused), tcp://127.0.0.2:1 (Connection refused)" in e["message"], e
+        close = lab.event(lambda e: e.get("host") == "www0.wild.test")
+        assert close["code"] == "origin_dns" and close["dns_id"] == e["dns_id"], close
+        for server in (b"DNS server 127.0.0.1:1: ", b"DNS server tcp://127.0.0.2:1: "):
+            said = [x for x in lab.log_bytes().splitlines() if server in x]
+            assert len(said) == 1 and b"Connection refused" in said[0], said  # once a minute
+    up = Upstream(lambda qname, kind: (3, [], [soa(60)]))  # the control: servers that answer, and a name that is not there
+    with make(resolver=FORWARD, rules="", upstreams=f"127.0.0.1:{up.port}", start=False) as lab:
+        lab.patched()
+        m = lab.get("www.wild.test")
+        error = m.json()["error"]
+        assert (m.status, m.code) == (502, "origin_dns") and "does not resolve" in error["message"] and error["hint"] == "check the name", m
+        assert dns_event(lab, "www.wild.test", qtype="A", rcode="NXDOMAIN")["verdict"] == "allow"
+        assert b"DNS server" not in lab.log_bytes()
+
+
+def test_upstream_silent():
+    """One that says nothing is named too, where the next one helped and where nobody did."""
+    silent, good = Upstream(lambda qname, kind: None), Upstream(lambda qname, kind: (0, [address(qname, "127.0.0.3")], []) if kind == 1 else (0, [], [soa(60)]))
+    with make(resolver=FORWARD, rules=RULES, upstreams=f'127.0.0.1:{silent.port}", "127.0.0.1:{good.port}') as lab:
+        assert lab.dns.ask("www.up.test").addresses == ["127.0.0.3"]
+        wait_for(lambda: f"DNS server 127.0.0.1:{silent.port}: it did not answer in time".encode() in lab.log_bytes(), "the line about the silent server")
+        assert f"DNS server 127.0.0.1:{good.port}".encode() not in lab.log_bytes()
+        lab.extra["upstreams"] = f"127.0.0.1:{silent.port}"
+        reload(lab)
+        assert lab.dns.ask("other.up.test").code == "SERVFAIL"
+        e = dns_event(lab, "other.up.test", rcode="SERVFAIL")
+        assert f"127.0.0.1:{silent.port} (it did not answer in time)" in e["message"], e
 
 
 if __name__ == "__main__":

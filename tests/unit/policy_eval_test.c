@@ -796,13 +796,25 @@ static void test_snapshot(void **state)
     policy_unref(&r);
 }
 
+/* One code, two sentences: the address is not allowed or nobody's; the name is not there, or nobody says. */
+static enum end first_of(enum end e)
+{
+    switch ((unsigned)e) {
+    case END_ADDRESS_UNKNOWN:
+        return END_ADDRESS_DENIED;
+    case END_ORIGIN_DNS_SERVERS:
+        return END_ORIGIN_DNS;
+    default:
+        return e;
+    }
+}
+
 static void test_end_table(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < END_COUNT; i++) {
         enum end e = (enum end)i;
-        /* one code, two sentences: the address is not allowed, the address is nobody's */
-        assert_int_equal(end_from_code(str_c(end_code(e))), e == END_ADDRESS_UNKNOWN ? END_ADDRESS_DENIED : e);
+        assert_int_equal(end_from_code(str_c(end_code(e))), first_of(e));
         assert_true(strlen(end_sentence(e)) <= 120);
         for (const char *c = end_sentence(e); *c; c++)
             assert_true(*c >= 0x20 && *c < 0x7f);
