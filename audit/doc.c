@@ -99,9 +99,15 @@ void audit_print_doc(FILE *out)
         "`placeholder_elsewhere`) is words with numbers: `verdict` block, flag or allow, and `rule`, what it goes by: `llr` it "
         "looks encoded (`score` of 20 or more, in which `class`), `half` or `budget` (half of its bits, all of them), "
         "`placeholder` a piece of one (in which `form`, of whom), `wire` no name at all. `bits` is what the name costs, `spent` "
-        "what its account had spent of how much, `of` whose account that is (`zone`, `zone-above` a public suffix's owner, "
-        "`agent` all zones that no rule approves, `new-zones`), `distinct` the names seen in the zone, `sent` whether it left. "
-        "What an account may hold and how it is refilled stands under `exfiltration` in the configuration.\n\n"
+        "what its account has spent of how much, this name with it unless it was refused for its bits, `of` whose account that is: "
+        "`zone`; `zone-above`, all zones of a public suffix's owner; `agent`, all zones that no rule approves; `new-zones`, how "
+        "many of those are new; `any`, all names under `*`. `distinct` are the names seen in the zone, `sent` says whether it left. "
+        "Bits are whole ones, rounded up. What an account may hold and how it is refilled stands under `exfiltration` in the "
+        "configuration; `hint` says which key of it would let the name go.\n\n"
+        "`features` of such a finding has the same: `rule`, `score`, `alphabet` (the sentence's `class`), `characters` (the name's length), `blocked` (true: "
+        "refused), and where an account was asked `bits`, `spent`, `limit` (of how much), `of` and `distinct`; of a placeholder "
+        "also `form` and `placeholder_of` (whose it is). `features` of any other finding has `where` in the request, and "
+        "`placeholder_of` where there is one.\n\n"
         "## Fields, in their order in the line\n\n| field | kind | most bytes | what it says |\n|---|---|---|---|\n",
         out);
     for (unsigned f = FIELD_NONE + 1; f < FIELD_COUNT_OF; f++) {

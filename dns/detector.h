@@ -121,6 +121,11 @@ const char *detector_explain(const struct detector_finding *f, char out[DETECTOR
 enum { DETECTOR_FEATURES = 640 };
 const char *detector_features(const struct detector_finding *f, char out[DETECTOR_FEATURES]);
 const char *detector_evidence(const struct detector_finding *f, char out[DETECTOR_LINE]);
+/* Why a name that is not allowed is not, in a sentence for whoever is refused; static. */
+const char *detector_why(const struct detector_finding *f);
+/* What an operator can do who knows better; "": nothing. Returns out. */
+enum { DETECTOR_HINT = 256 };
+const char *detector_hint(const struct detector_finding *f, char out[DETECTOR_HINT]);
 /* The class of that name as static text; NULL: there is none. */
 const char *detector_class(struct str name);
 /* "llr", "budget", ... of the finding's rule. */

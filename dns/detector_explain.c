@@ -51,10 +51,58 @@ unsigned detector_score(const struct detector_finding *f)
     return f->rule == DETECTOR_PLACEHOLDER || f->score.bits > 100 ? 100 : f->score.bits;
 }
 
-static const char *verdict_text(enum budget_verdict v)
+/* Of an account: what the log calls it, what in the configuration bounds it, and what a name that found no room needs. */
+static const struct {
+    const char *of, *key, *needs;
+} accounts[] = {
+    [BUDGET_OK] = { "zone", "exfiltration.dns_tunnel.bits", "" },
+    [BUDGET_ZONE_SPENT] = { "zone", "exfiltration.dns_tunnel.bits",
+                            "the name needs more bits than its zone has left (exfiltration.dns_tunnel.bits); see the finding" },
+    [BUDGET_ABOVE_SPENT] = { "zone-above", "exfiltration.dns_tunnel.bits",
+                             "the name needs more bits than all zones under its suffix have left (four times exfiltration.dns_tunnel.bits); see the finding" },
+    [BUDGET_AGENT_SPENT] = { "agent", "exfiltration.agent.bits",
+                             "the name needs more bits than all zones that no rule approves have left (exfiltration.agent.bits); see the finding" },
+    [BUDGET_NEW_ZONES] = { "new-zones", "exfiltration.agent.zones",
+                           "the agent has had its new zones for now (exfiltration.agent.zones); see the finding" },
+    [BUDGET_HELD] = { "zone", "exfiltration.dns_tunnel.bits", "" },
+    [BUDGET_ANY_SPENT] = { "any", "exfiltration.agent.any_bits",
+                           "the name needs more bits than all names under `*` have left (exfiltration.agent.any_bits); see the finding" },
+};
+
+const char *detector_why(const struct detector_finding *f)
 {
-    static const char *const texts[] = { "zone", "zone", "zone-above", "agent", "new-zones", "zone", "any" };
-    return texts[v];
+    switch ((unsigned)f->rule) {
+    case DETECTOR_SPENT:
+        return accounts[f->verdict].needs;
+    case DETECTOR_PLACEHOLDER:
+        return "a piece of a placeholder is in the name; see the finding";
+    default:
+        return "the name looks like data being carried out; see the finding";
+    }
+}
+
+const char *detector_hint(const struct detector_finding *f, char out[DETECTOR_HINT])
+{
+    bool spent = f->rule == DETECTOR_SPENT;
+    out[0] = '\0';
+    if (spent || f->rule == DETECTOR_HALF)
+        snprintf(out, DETECTOR_HINT, "if this is no data, list the zone in exfiltration.exempt or raise %s%s", accounts[f->account.of].key,
+                 spent && !f->allow && f->verdict != BUDGET_NEW_ZONES ? "; a name that needs no more than is left still passes" : "");
+    else if (f->rule == DETECTOR_SCORE && !f->allow && f->ask.observe)
+        snprintf(out, DETECTOR_HINT, "if this is no data, write the name into a rule, or list its zone in exfiltration.exempt");
+    return out;
+}
+
+/* Whole bits, rounded up: everywhere. */
+static unsigned long long bits_up(uint64_t units)
+{
+    return (unsigned long long)((units + COST_BIT - 1) / COST_BIT);
+}
+
+/* By its account, this name with them where it was charged. */
+static unsigned long long spent_bits(const struct detector_finding *f)
+{
+    return bits_up(f->account.before + (f->charged ? f->account.cost : 0));
 }
 
 /* What hex or base32 (RFC 4648) decodes to, its first bytes, a third of them at most; false: not printable, or too few. */
@@ -84,10 +132,8 @@ static bool preview(const struct name_score *s, char out[PREVIEW + 1])
 static void put_budget(struct line *l, const struct detector_finding *f)
 {
     const struct budget_account *a = &f->account;
-    uint64_t spent = a->before + (f->charged ? a->cost : 0);
-    put(l, " bits=%llu spent=%llu/%llu of=%s distinct=%u", (unsigned long long)((a->cost + COST_BIT - 1) / COST_BIT),
-        (unsigned long long)((spent + COST_BIT - 1) / COST_BIT), (unsigned long long)(a->limit / COST_BIT),
-        verdict_text(a->of), a->names);
+    put(l, " bits=%llu spent=%llu/%llu of=%s distinct=%u", bits_up(a->cost), spent_bits(f), bits_up(a->limit), accounts[a->of].of,
+        a->names);
 }
 
 const char *detector_explain(const struct detector_finding *f, char out[DETECTOR_LINE])
@@ -131,10 +177,11 @@ const char *detector_features(const struct detector_finding *f, char out[DETECTO
 {
     struct buf b;
     buf_init(&b, DETECTOR_FEATURES - 1);
-    buf_putf(&b, "{\"rule\":\"%s\",\"characters\":%zu,\"score\":%u,\"alphabet\":\"%s\",\"cost\":%llu,\"spent\":%llu,\"of\":%llu,\"distinct\":%u,\"blocked\":%s",
-             detector_rule_text(f->rule), f->ask.name.n, f->score.bits, name_class_text(f->score.class),
-             (unsigned long long)(f->account.cost / COST_BIT), (unsigned long long)(f->account.before / COST_BIT),
-             (unsigned long long)(f->account.limit / COST_BIT), f->account.names, f->allow ? "false" : "true");
+    buf_putf(&b, "{\"rule\":\"%s\",\"characters\":%zu,\"score\":%u,\"alphabet\":\"%s\",\"blocked\":%s", detector_rule_text(f->rule),
+             f->ask.name.n, f->score.bits, name_class_text(f->score.class), f->allow ? "false" : "true");
+    if (f->account.limit > 0)
+        buf_putf(&b, ",\"bits\":%llu,\"spent\":%llu,\"limit\":%llu,\"of\":\"%s\",\"distinct\":%u", bits_up(f->account.cost), spent_bits(f),
+                 bits_up(f->account.limit), accounts[f->account.of].of, f->account.names);
     if (f->canary.credential.n > 0) {
         buf_putf(&b, ",\"form\":\"%s\",\"placeholder_of\":", canary_form_text(f->canary.form));
         json_put_str(&b, f->canary.agent);

@@ -40,7 +40,7 @@ struct dial_request {
 };
 struct dial_result {
     /* END_OK, HOST_DENIED (whatever the policy said), ADDRESS_DENIED, ORIGIN_DNS, ORIGIN_DNS_SERVERS, ORIGIN_CONNECT, ORIGIN_TIMEOUT,
-     * EXFILTRATION, RATE_LIMITED, AUDIT_UNAVAILABLE (the name would have to be looked up and the log cannot take the record) */
+     * EXFILTRATION_NAME, RATE_LIMITED, AUDIT_UNAVAILABLE (the name would have to be looked up and the log cannot take the record) */
     enum end end;
     int fd; /* with END_OK: non-blocking, TCP_NODELAY, keep-alive; the callee owns it; else -1 */
     /* addr: what was dialled, "192.0.2.1:443"; via the parent: the vetted address of the target, "" where the parent resolves */

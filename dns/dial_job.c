@@ -301,7 +301,7 @@ static enum end guarded(struct dial_job *j, bool *ret_waits, const char **ret_wh
     j->outcome.finding = ruling.finding;
     j->judged = true;
     memcpy(a->shown, ruling.shown, sizeof a->shown);
-    if (ruling.end == END_EXFILTRATION) /* the refusal is the event that speaks of it */
+    if (ruling.end == END_EXFILTRATION_NAME) /* the refusal is the event that speaks of it */
         memcpy(j->outcome.dns_id, a->dns_id, ANSWER_ID);
     *ret_why = ruling.why;
     *ret_waits = ruling.waits;

@@ -52,7 +52,7 @@ static void put(struct event *e, enum event_field id, struct str s)
 
 void finding_log_build(struct event *e, const struct detector_finding *f, const struct finding_about *about)
 {
-    char line[DETECTOR_LINE], evidence[DETECTOR_LINE], features[DETECTOR_FEATURES], shown[NAME_SHOWN];
+    char line[DETECTOR_LINE], evidence[DETECTOR_LINE], features[DETECTOR_FEATURES], shown[NAME_SHOWN], hint[DETECTOR_HINT];
     event_init(e, EVENT_FINDING);
     event_put_str(e, FIELD_AGENT, f->ask.agent);
     put(e, FIELD_CLIENT, about->client);
@@ -61,6 +61,7 @@ void finding_log_build(struct event *e, const struct detector_finding *f, const 
     put(e, FIELD_DNS_ID, about->dns_id);
     event_put_str(e, FIELD_HOST, name_shown(f, shown) ? str_c(shown) : f->ask.name);
     put(e, FIELD_CREDENTIAL, f->canary.credential);
+    put(e, FIELD_HINT, str_c(detector_hint(f, hint)));
     event_put_str(e, FIELD_CLASS, str_c(f->class));
     event_put_str(e, FIELD_SEVERITY, str_c(detector_severity_text(f->severity)));
     event_put_u64(e, FIELD_SCORE, detector_score(f));

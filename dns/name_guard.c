@@ -30,11 +30,8 @@ static int record(struct name_guard *g, const struct name_guard_ask *ask, const 
 static enum end rule_on(const struct detector_finding *f, bool told, const char **ret_why)
 {
     if (!f->allow) {
-        *ret_why = f->rule == DETECTOR_SPENT && f->verdict == BUDGET_ANY_SPENT
-                       ? "new names under `*` have had their bits (exfiltration.agent.any_bits); see the finding"
-                   : f->rule == DETECTOR_SPENT ? "the name's zone has had its bits (exfiltration); see the finding"
-                                            : "the name looks like data being carried out; see the finding";
-        return END_EXFILTRATION;
+        *ret_why = detector_why(f);
+        return END_EXFILTRATION_NAME;
     }
     if (!told) {
         *ret_why = "the log cannot take the finding about the name";

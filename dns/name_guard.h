@@ -47,7 +47,7 @@ struct name_guard_ruling {
     const char *finding; /* class of what was found in it, static; NULL: nothing */
     char shown[NAME_SHOWN]; /* the name as the log shows it; "": as it is */
 };
-/* May it go? END_OK; or END_EXFILTRATION, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or
+/* May it go? END_OK; or END_EXFILTRATION_NAME, END_AUDIT_UNAVAILABLE (a finding about it that the log cannot take, too), or
  * END_RATE_LIMITED (too many new names of its agent wait). */
 struct name_guard_ruling name_guard_judge(struct name_guard *g, const struct name_guard_ask *ask);
 /* For the name that was judged last. Who gives up says so with purse_wait_done. */

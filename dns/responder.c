@@ -560,7 +560,7 @@ static bool guarded(struct responder *r, struct asked *a, int64_t now_us, bool *
     memcpy(a->shown, ruling.shown, sizeof a->shown);
     if (ruling.end == END_OK || !reached)
         return true;
-    refuse(a, ruling.end == END_EXFILTRATION ? WIRE_REFUSED : WIRE_SERVFAIL, ruling.end, ruling.why);
+    refuse(a, ruling.end == END_EXFILTRATION_NAME ? WIRE_REFUSED : WIRE_SERVFAIL, ruling.end, ruling.why);
     return false;
 }
 

@@ -4,6 +4,7 @@
 import base64
 import json
 import random
+import re
 import socket
 import struct
 
@@ -61,7 +62,11 @@ WAYS = {"connect": through_connect, "h2": through_h2, "plain": through_plain, "s
 def whole(f):
     """Every field that PRODUCT names."""
     assert all(f.get(k) for k in ("class", "severity", "score", "evidence", "sentence", "subjects", "host", "agent")), f
-    assert {"rule", "score", "characters", "alphabet", "spent", "of", "blocked"} <= set(f["features"]), f
+    x = f["features"]
+    assert {"rule", "score", "characters", "alphabet", "blocked"} <= set(x), f
+    m = re.search(r" bits=(\d+) spent=(\d+)/(\d+) of=(\S+) distinct=(\d+)", f["sentence"])  # the same numbers in both, or in neither
+    same = (int(m[1]), int(m[2]), int(m[3]), m[4], int(m[5])) if m else (None,) * 5
+    assert tuple(x.get(k) for k in ("bits", "spent", "limit", "of", "distinct")) == same, f
 
 
 def joined(lab, at, finding_class, refused):

@@ -71,6 +71,9 @@ def test_what_a_wildcard_may_carry():
             assert e["client"] == "127.0.0.1" and e["severity"] in ("medium", "critical") and "zone=up.test" in e["sentence"], e
             e = lab.event(lambda e: e.get("code") == "exfiltration", ("dns",))
             assert e["verdict"] == "deny" and e["rcode"] == "REFUSED" and e["rule"] == "up", e
+            assert "needs more bits than its zone has left (exfiltration.dns_tunnel.bits)" in e["message"], e
+            e = lab.event(lambda e: "rule=budget" in e.get("sentence", ""), ("finding",))
+            assert "exfiltration.exempt" in e["hint"] and "exfiltration.dns_tunnel.bits" in e["hint"] and "still passes" in e["hint"], e
             assert lab.dns.ask("exact.up.test").code == "NOERROR"  # a name that a rule writes out costs nothing, and is not refused with the others
     with guarded("dns_tunnel: {action: flag}") as lab:
         sent = [f"{coded()}.up.test" for _ in range(40)]
@@ -103,6 +106,7 @@ def test_connect():
             if refused:
                 c = lab.event(lambda c: c.get("code") == "exfiltration")
                 assert c["verdict"] == "deny" and c["rule"] == "elsewhere", c
+                assert "exfiltration.exempt" in c["hint"] and "exfiltration.dns_tunnel.bits" in c["message"], c
 
 
 def test_written_in_another_rule():

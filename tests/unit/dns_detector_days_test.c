@@ -575,7 +575,7 @@ static bool one_word(struct guarded *g)
     pass_ms(g, 1000); /* it saves so often a second and no more */
     enum end end = budget_disk_judge(g->loop, g->guard, &ask);
     log_empty(g);
-    assert_true(end == END_OK || end == END_EXFILTRATION);
+    assert_true(end == END_OK || end == END_EXFILTRATION_NAME);
     g->names += end == END_OK;
     return end == END_OK;
 }

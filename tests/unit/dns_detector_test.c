@@ -255,6 +255,41 @@ static void test_options(void **state)
     detector_free(&d);
 }
 
+/* Sentence and features say the same of one finding, to the bit, and whoever reads it learns which key bounds it. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    struct detector *d = usual();
+    char line[DETECTOR_LINE], features[DETECTOR_FEATURES], hint[DETECTOR_HINT], name[120];
+    unsigned half = 0, spent = 0;
+    for (int i = 0; i < 400 && spent == 0; i++) {
+        unsigned long long bits, sum, limit, fbits, fsum, flimit;
+        snprintf(name, sizeof name, "images.static.summer.winter.mail-%c%c.good.test", 'a' + i % 26, 'a' + i / 26);
+        struct detector_finding f = judge(d, name, DETECTOR_WILDCARD, false, DETECTOR_QUESTION);
+        const char *of = strstr(detector_explain(&f, line), " bits="), *at = strstr(detector_features(&f, features), "\"bits\":");
+        assert_non_null(of);
+        assert_non_null(at);
+        assert_int_equal(sscanf(of, " bits=%llu spent=%llu/%llu of=zone ", &bits, &sum, &limit), 3);
+        assert_int_equal(sscanf(at, "\"bits\":%llu,\"spent\":%llu,\"limit\":%llu,\"of\":\"zone\"", &fbits, &fsum, &flimit), 3);
+        assert_true(bits == fbits && sum == fsum && limit == flimit && limit == 1024);
+        half += f.rule == DETECTOR_HALF;
+        spent += f.rule == DETECTOR_SPENT;
+        if (f.rule == DETECTOR_HALF)
+            assert_string_equal(detector_hint(&f, hint), "if this is no data, list the zone in exfiltration.exempt or raise exfiltration.dns_tunnel.bits");
+        if (f.rule == DETECTOR_SPENT) { /* what was spent is without this name, which did not go */
+            assert_true(!f.allow && sum <= limit && sum + bits > limit);
+            assert_non_null(strstr(detector_why(&f), "needs more bits than its zone has left (exfiltration.dns_tunnel.bits)"));
+            assert_string_equal(detector_hint(&f, hint), "if this is no data, list the zone in exfiltration.exempt or raise exfiltration.dns_tunnel.bits; "
+                                                         "a name that needs no more than is left still passes");
+            f = judge(d, "x.good.test", DETECTOR_WILDCARD, false, DETECTOR_QUESTION);
+            assert_true(f.allow); /* as it says */
+        }
+    }
+    assert_int_equal(half, 1);
+    assert_int_equal(spent, 1);
+    detector_free(&d);
+}
+
 static void test_explain(void **state)
 {
     (void)state;
@@ -270,6 +305,10 @@ static void test_explain(void **state)
         detector_explain(&f, text),
         "host_label zone=evil.test name=www.ev...(13) dial verdict=allow rule=none bits=13 spent=13/1024 "
         "of=zone distinct=1 sent=1");
+    char features[DETECTOR_FEATURES], hint[DETECTOR_HINT];
+    assert_string_equal(detector_features(&f, features), "{\"rule\":\"none\",\"characters\":13,\"score\":0,\"alphabet\":\"letters\",\"blocked\":false,"
+                                                         "\"bits\":13,\"spent\":13,\"limit\":1024,\"of\":\"zone\",\"distinct\":1}");
+    assert_string_equal(detector_hint(&f, hint), "");
     f = judge(d, PIECE, DETECTOR_EXACT, false, DETECTOR_QUESTION);
     assert_string_equal(detector_explain(&f, text),
                         "dns_placeholder zone=evil.test name=k7q2mz...(20) type=A verdict=block rule=placeholder "
@@ -287,7 +326,8 @@ int main(void)
         cmocka_unit_test(test_table),   cmocka_unit_test(test_budget_half_and_spent),
         cmocka_unit_test(test_dials),   cmocka_unit_test(test_special),
         cmocka_unit_test(test_types),   cmocka_unit_test(test_tenants),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

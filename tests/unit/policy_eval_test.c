@@ -796,7 +796,8 @@ static void test_snapshot(void **state)
     policy_unref(&r);
 }
 
-/* One code, two sentences: the address is not allowed or nobody's; the name is not there, or nobody says. */
+/* One code, two sentences: the address is not allowed or nobody's; the name is not there, or nobody says; it is what the
+ * request carries, or its name alone. */
 static enum end first_of(enum end e)
 {
     switch ((unsigned)e) {
@@ -804,6 +805,8 @@ static enum end first_of(enum end e)
         return END_ADDRESS_DENIED;
     case END_ORIGIN_DNS_SERVERS:
         return END_ORIGIN_DNS;
+    case END_EXFILTRATION_NAME:
+        return END_EXFILTRATION;
     default:
         return e;
     }
