@@ -2,6 +2,7 @@
 #include "audit/event.h"
 #include "base/limits.h"
 #include "daemon/cli.h"
+#include "policy/end.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,9 +26,11 @@ int cli_internal_docs(const struct cli *cli)
         config_print_doc(stdout);
     else if (strcmp(what, "audit-log") == 0)
         audit_print_doc(stdout);
+    else if (strcmp(what, "refusals") == 0)
+        end_print_doc(stdout);
     else if (strcmp(what, "limits") == 0)
         print_limits(stdout);
     else
-        return cli_fail(CLI_USAGE, "internal-docs: expected config, audit-log or limits, got '%s'", what);
+        return cli_fail(CLI_USAGE, "internal-docs: expected config, audit-log, refusals or limits, got '%s'", what);
     return CLI_OK;
 }

@@ -6,6 +6,8 @@
 
 #include "base/str.h"
 
+#include <stdio.h>
+
 enum end {
 #define END(name, code, status, sentence, hint) END_##name,
 #include "policy/end.def"
@@ -20,5 +22,7 @@ const char *end_sentence(enum end e);
 const char *end_hint(enum end e);
 /* The (first) value whose code this is, or END_UNSET. */
 enum end end_from_code(struct str code);
+/* The table of codes, as Markdown (docs/REFUSALS.md). */
+void end_print_doc(FILE *out);
 
 #endif

@@ -120,7 +120,7 @@ def test_sandbox_names_the_feature():
 def test_version_and_docs():
     assert re.fullmatch(r"outgate \d+\.\d+\.\d+\n", sh("version").out)
     assert sh("--version").out == sh("version").out
-    for what, word in (("config", "state_dir"), ("audit-log", "request_id"), ("limits", "event_ring_bytes")):
+    for what, word in (("config", "state_dir"), ("audit-log", "request_id"), ("refusals", "`host_denied` | 403"), ("limits", "event_ring_bytes")):
         r = sh("internal-docs", what)
         assert r.returncode == OK and word in r.out
     assert sh("internal-docs", "nothing").returncode == USAGE

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/CONFIG.md and docs/AUDIT-LOG.md are what the program prints from its tables (--write puts them there), and every command of the
+"""docs/CONFIG.md, docs/AUDIT-LOG.md and docs/REFUSALS.md are what the program prints from its tables (--write puts them there), and every command of the
 program, with each of its options, stands in its manual page and its completion."""
 import os
 import re
@@ -10,7 +10,7 @@ import sys
 import tree
 
 EXE = os.environ.get("OUTGATE_EXE") or os.path.join(tree.ROOT, "build", "outgate")
-PRINTED = {"docs/CONFIG.md": "config", "docs/AUDIT-LOG.md": "audit-log"}
+PRINTED = {"docs/CONFIG.md": "config", "docs/AUDIT-LOG.md": "audit-log", "docs/REFUSALS.md": "refusals"}
 
 
 def printed(*args):
