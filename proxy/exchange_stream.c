@@ -338,9 +338,11 @@ void exchange_reflected(struct exchange *x)
     if (!x->scrub.hits)
         return;
     struct arena a;
+    char times[32] = "once";
     arena_init(&a, 2048);
-    struct str s = arena_printf(&a, "%s sent back a real value %lu times; the agent %s saw the placeholder instead.", x->host.name,
-                                (unsigned long)x->scrub.hits, x->agent_name);
+    if (x->scrub.hits > 1)
+        snprintf(times, sizeof times, "%lu times", (unsigned long)x->scrub.hits);
+    struct str s = arena_printf(&a, "%s sent back a real value %s; the agent %s saw the placeholder instead.", x->host.name, times, x->agent_name);
     record_finding(x, "credential_reflected", "medium", 50, NULL, "answer", s);
     arena_done(&a);
 }

@@ -394,7 +394,8 @@ void record_close(struct exchange *x)
         ev.n = (uint16_t)(ev.n + x->record_n);
     } else {
         put_shared(x, &ev);
-        put_credentials(x, &ev);
+        if (x->recorded) /* else nothing left, whatever it asked for */
+            put_credentials(x, &ev);
     }
     put_message_credentials(x, &ev);
     if (x->req.method.n || x->socks) /* else its first line could not be read */

@@ -51,7 +51,7 @@ def test_body(lab):
     e = lab.event(lambda e: e.get("scrubbed"))
     assert e["scrubbed"] == 1 and e["credentials"] == ["github"], e
     f = lab.event(lambda e: e.get("class") == "credential_reflected", types=("finding",))
-    assert lab.real not in str(f)
+    assert lab.real not in str(f) and "sent back a real value once; " in f["sentence"], f
 
 
 def test_control_nothing_else_is_changed(lab):
