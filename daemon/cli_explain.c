@@ -273,7 +273,7 @@ static int answer(const struct cli *cli, struct gather *g, struct question *q)
         o = (struct outcome) { .code = END_ADDRESS_DENIED, .why = address };
     }
     if (made && name && o.passes && name_part_end(name) != END_OK)
-        o = (struct outcome) { .code = name_part_end(name), .why = name_part_end(name) == END_EXFILTRATION ? "the name" : "a name that nobody out there owns" };
+        o = (struct outcome) { .code = name_part_end(name), .why = name_part_end(name) == END_EXFILTRATION_NAME ? "the name" : "a name that nobody out there owns" };
     if (made && cli->json)
         print_json(g, &v, buf_str(&steps), &swap, &o, name);
     else if (made)

@@ -72,7 +72,7 @@ enum end name_part_end(const struct name_part *p)
     const struct detector_finding *dial = &p->v[0].x.dial;
     if (dial->allow)
         return END_OK;
-    return dial->rule == DETECTOR_SPECIAL ? END_HOST_DENIED : END_EXFILTRATION;
+    return dial->rule == DETECTOR_SPECIAL ? END_HOST_DENIED : END_EXFILTRATION_NAME;
 }
 
 /* --- the answer --- */
@@ -154,7 +154,7 @@ static enum end answer_code(const struct name_part *p, size_t i)
     if (p->v[i].closed)
         return END_ADDRESS_DENIED;
     if (refused && x->ruling.fate >= NAME_NO_DATA)
-        return END_EXFILTRATION;
+        return END_EXFILTRATION_NAME;
     return x->ruling.fate <= NAME_ABSENT ? x->ruling.code : END_OK;
 }
 
