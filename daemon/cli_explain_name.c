@@ -284,7 +284,7 @@ void name_part_hints(const struct gather *g, const struct name_part *p, struct b
         buf_putf(out, "hint: rule %.*s lets \"*.%s\" through (%.*s:%u:%u), and \"*.\" never covers the bare name: write \"%s\" beside it\n", STR_ARG(rule->name),
                  host->name, STR_ARG(g->config->file), suffix->at.line, suffix->at.col, host->name);
     else if (special_name(host_str(host), &why) != SPECIAL_NO && x->ruling.verdict != VERDICT_ASK)
-        buf_putf(out, "hint: a special name (%s) passes only where a rule writes it, by itself or by \"*.\" and a suffix: \"*\" and mode: observe do not reach it\n", why);
+        buf_putf(out, "hint: %s: it passes only where a rule writes it, by itself or by \"*.\" and a suffix: \"*\" and mode: observe do not reach it\n", why);
 }
 
 void name_part_print(const struct gather *g, const struct name_part *p)
