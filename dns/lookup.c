@@ -225,7 +225,7 @@ static void on_answer(void *ctx, enum upstream_result r, const struct wire_answe
         if (!told) {
             answer_set_unref(&s);
             s = answer_set_new(ANSWER_UNAUDITED, NULL, 0);
-        } else if (k->servers == l->servers) {
+        } else if (k->servers == l->servers && r != UPSTREAM_BUSY) { /* that is its asker's, and nobody else's */
             cache_put(l->cache, str_of(k->name, k->n), side->family, s);
         }
     }
@@ -330,6 +330,9 @@ enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want,
         return LOOKUP_UNAUDITED;
     if (!k && (name.n > HOST_MAX || !(k = start(l, name, hash, asker))))
         return LOOKUP_FAILED;
+    for (int f = 0; f < FAMILIES; f++)
+        if (lacks & 1u << f && k->sides[f].query)
+            upstream_also(k->sides[f].query, str_hash(asker->agent->name));
     if (!ask(k, lacks, asker)) {
         if (!k->sides[FAMILY_V4].query && !k->sides[FAMILY_V6].query)
             lookup_free(k);

@@ -431,7 +431,9 @@ static bool ask_records(struct responder *r, struct asked *a, struct forward *f)
                        str_eq(query_name(&leader->q), query_name(a->q)) && leader->asker->snapshot == f->asker->snapshot))
         leader = leader->next;
     f->leader = leader;
-    if (!leader)
+    if (leader)
+        upstream_also(leader->query, f->owner);
+    else
         f->query =
             upstream_ask(lookups_upstream(r->lookups), host_str(&a->ruling.host), a->q->type, f->owner, on_records, f);
     if (!leader && !f->query) {

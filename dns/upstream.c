@@ -7,6 +7,7 @@
 #include "dns/upstream.h"
 
 #include "base/clock.h"
+#include "base/fair.h"
 #include "base/log.h"
 #include "dns/upstream_cares.h"
 #include "dns/upstream_tls.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 
 enum {
-    QUEUE_MAX = 4096,
+    QUERIES_MAX = 4096,
     QUERY_MS = 10000, /* a question, its wait for a place included */
     OWNERS = 256,
 };
@@ -36,7 +37,9 @@ struct upstream_query {
     enum upstream_result result;
     struct wire_answer *answer; /* of the steps so far, though it did not help */
     struct server_blame blame;  /* of the steps so far */
-    uint64_t owner;
+    uint64_t owner; /* whose place it takes */
+    uint64_t asker; /* who asked first, and has one query more for it */
+    bool counted;
     void (*cb)(void *ctx, enum upstream_result r, const struct wire_answer *a);
     void *ctx;
     uint16_t type;
@@ -53,6 +56,7 @@ struct upstream {
     struct upstream_tls *tls;
     size_t places[WAYS], used[WAYS];
     uint16_t owned[WAYS][OWNERS]; /* by owner; two on one place share a share */
+    struct fair_stock queries;    /* by asker */
     struct upstream_query *queue, **queue_end;
     struct upstream_query *all;
     struct task dispatch;
@@ -181,9 +185,12 @@ static void on_dispatch(struct task *t)
 
 static void query_free(struct upstream_query *q)
 {
+    struct upstream *u = q->u;
     if (q->state == QUERY_QUEUED)
         queue_unlink(q);
     leave(q);
+    if (q->counted)
+        fair_give(&u->queries, q->asker, 1);
     *q->all_link = q->all_next;
     if (q->all_next)
         q->all_next->all_link = q->all_link;
@@ -338,7 +345,7 @@ struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_
     q->done.cb = on_done;
     q->leg.done.cb = on_leg_done;
     q->deadline.cb = on_deadline;
-    q->owner = owner;
+    q->owner = q->asker = owner;
     q->cb = cb;
     q->ctx = ctx;
     q->type = type;
@@ -346,13 +353,26 @@ struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_
     memcpy(q->name, name.p, name.n);
     if (u->steps == 0) {
         finish(q, UPSTREAM_UNREACHABLE);
-    } else if (u->stats.queued >= QUEUE_MAX) {
+    } else if (!(q->counted = fair_take(&u->queries, owner, 1, QUERIES_MAX))) {
         finish(q, UPSTREAM_BUSY);
     } else {
         timer_set(u->loop, &q->deadline, QUERY_MS);
         queue_add(q);
     }
     return q;
+}
+
+void upstream_also(struct upstream_query *q, uint64_t owner)
+{
+    struct upstream *u = q->u;
+    if (q->state != QUERY_QUEUED || q->step >= u->steps)
+        return;
+    const uint16_t *owned = u->owned[u->ways[q->step]];
+    if (owned[owner % OWNERS] >= owned[q->owner % OWNERS])
+        return;
+    q->owner = owner;
+    timer_set(u->loop, &q->deadline, QUERY_MS); /* what it waited was the other's wait */
+    loop_defer(u->loop, &u->dispatch);
 }
 
 void upstream_cancel(struct upstream_query **qp)

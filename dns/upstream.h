@@ -42,7 +42,7 @@ void upstream_set_servers(struct upstream *u, const struct dns_server *v, size_t
  * none can. */
 void upstream_set_trust(struct upstream *u, SSL_CTX *trust);
 /* name: canonical. owner: who it is for; one owner never has more than half of what can be under way in one way (UDP,
- * TCP, TLS). cb exactly once, with an
+ * TCP, TLS), and of all queries there are it leaves room for others (base/fair.h). cb exactly once, with an
  * answer only for UPSTREAM_ANSWERED (borrowed). NULL: not a name that can be asked, or out of memory. */
 struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_t type, uint64_t owner,
                                     void (*cb)(void *ctx, enum upstream_result r, const struct wire_answer *a),
@@ -50,6 +50,8 @@ struct upstream_query *upstream_ask(struct upstream *u, struct str name, uint16_
 /* Inside cb, of what did not end in an answer: which servers were asked and why each did not help, for the log; "" where
  * there is nothing to say. */
 const char *upstream_why(const struct upstream *u);
+/* Somebody else waits for it, too: while it waits for a place, it need not wait behind all others of who asked first. */
+void upstream_also(struct upstream_query *q, uint64_t owner);
 /* No call will come. Leaves NULL. */
 void upstream_cancel(struct upstream_query **q);
 

@@ -424,6 +424,47 @@ static void test_single_flight(void **state)
     assert_int_equal(lab_fds(), lab.fds_before);
 }
 
+/* One agent has more look-ups under way than there is room for, and among them names that another wants too: the other waits neither
+ * for its places nor behind its questions, and no failure that was due to them is kept. */
+static void test_room_for_others(void **state)
+{
+    (void)state;
+    static const struct reply script[] = {
+        A("first.a.test", 0, "@ A 127.0.0.1 60"),
+        A("last.a.test", 0, "@ A 127.0.0.1 60"),
+        A("own.a.test", 0, "@ A 127.0.0.1 60"),
+        { NULL, 0, 0, REPLY_SILENT, NULL, NULL },
+    };
+    enum { N = 1600 };
+    static struct lab_result r[N];
+    struct lab_result busy, other[3];
+    struct lab lab;
+    START(&lab, script);
+    for (unsigned i = 0; i < N; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "slow%u.a.test", i);
+        lab_begin(&lab, &(struct lab_dial) { .host = i == 500 ? "first.a.test" : name, .rule = "any", .timeout_ms = 20000 }, &r[i]);
+        if (i % 20 == 19)
+            loop_run_once(lab.loop, 0);
+    }
+    lab_begin(&lab, &(struct lab_dial) { .host = "last.a.test", .rule = "any" }, &busy);
+    lab_run(&lab, &busy, 2000);
+    assert_int_equal(busy.end, END_ORIGIN_DNS); /* the control: it has its share */
+    static const char *const names[] = { "first.a.test", "last.a.test", "own.a.test" };
+    uint64_t start = clock_mono_ms();
+    for (size_t i = 0; i < 3; i++) {
+        lab_begin(&lab, &(struct lab_dial) { .host = names[i], .rule = "any", .agent = "other" }, &other[i]);
+        lab_run(&lab, &other[i], 2000);
+        assert_int_equal(other[i].end, END_OK);
+        close(other[i].fd);
+    }
+    assert_true(clock_mono_ms() - start < 1000); /* one that it asked has 3 s, and hundreds are before it */
+    for (unsigned i = 0; i < N; i++)
+        if (r[i].fd >= 0)
+            close(r[i].fd);
+    lab_stop(&lab);
+}
+
 /* Ports, ids and letter case of many questions: drawn, not counted up. */
 static void test_unpredictable(void **state)
 {
@@ -779,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_failover),
         cmocka_unit_test(test_half),
         cmocka_unit_test(test_single_flight),
+        cmocka_unit_test(test_room_for_others),
         cmocka_unit_test(test_unpredictable),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_audit_unavailable),
