@@ -71,6 +71,8 @@ struct lookups *lookups_new(struct loop *l, struct dns_log *log, size_t lanes, u
     return NULL;
 }
 
+static int record(const struct side *side, const struct answer_set *s, const struct wire_answer *a);
+
 static void wait_unlink(struct lookup_wait *w)
 {
     if (!w->lookup)
@@ -97,6 +99,17 @@ static void lookup_free(struct lookup *k)
     free(k);
 }
 
+/* What was asked and will not be answered any more is told, where nobody else did. */
+static void told(struct lookup *k)
+{
+    for (int f = 0; f < FAMILIES; f++) {
+        const struct side *side = &k->sides[f];
+        const struct answer_set none = { .state = ANSWER_FAILED, .why = "the server stopped before an answer came" };
+        if (side->query && !side->asker->tells)
+            (void)record(side, &none, NULL);
+    }
+}
+
 void lookups_free(struct lookups **lp)
 {
     struct lookups *l = *lp;
@@ -104,8 +117,10 @@ void lookups_free(struct lookups **lp)
     if (!l)
         return;
     for (size_t i = 0; i < FLIGHT_SLOTS; i++)
-        while (l->flights[i])
+        while (l->flights[i]) {
+            told(l->flights[i]);
             lookup_free(l->flights[i]);
+        }
     upstream_free(&l->upstream);
     cache_free(&l->cache);
     answer_set_unref(&l->oom);

@@ -666,6 +666,19 @@ struct responder *responder_new(struct loop *l, struct lookups *lookups, struct 
     return r;
 }
 
+/* It is answered no more, and told all the same: its name may have left. */
+static void forward_told(struct forward *f)
+{
+    struct responder *r = f->responder;
+    struct asker *asker = asker_ref(f->asker);
+    begin_late(f, &r->asked);
+    refuse(&r->asked, WIRE_SERVFAIL, END_DRAINING, "the server stopped before an answer came");
+    bool told = record(r, &r->asked, false) == 0;
+    forward_free(f);
+    asker->tells = told; /* then its look-up need not */
+    asker_unref(&asker);
+}
+
 void responder_free(struct responder **rp)
 {
     struct responder *r = *rp;
@@ -673,7 +686,7 @@ void responder_free(struct responder **rp)
     if (!r)
         return;
     while (r->forwards)
-        forward_free(r->forwards);
+        forward_told(r->forwards);
     dns_port_free(&r->port);
     snapshot_unref(&r->snapshot);
     free(r);

@@ -21,6 +21,7 @@ struct responder;
 /* All but l are borrowed. */
 struct responder *responder_new(struct loop *l, struct lookups *lookups, struct name_guard *guard, struct dns_log *log,
                                 const struct own_addresses *own, struct err *err);
+/* Questions that wait are told, and not answered. */
 void responder_free(struct responder **r);
 /* Takes a reference of its own. Before the first listener. */
 void responder_set_snapshot(struct responder *r, struct snapshot *s);

@@ -318,6 +318,31 @@ static void test_gone_while_waiting(void **state)
     }
 }
 
+/* What left and was not answered when the role stops has its line: of a question its own, of a dial the look-up's. */
+static void test_told_at_the_end(void **state)
+{
+    (void)state;
+    static struct port p;
+    struct lab_result r;
+    start(&p, "forward", silent, 1, "");
+    send_udp(&p, "www.a.test", WIRE_A);
+    send_udp(&p, "www.a.test", 16);
+    lab_begin(&p.lab, &(struct lab_dial) { .host = "www.a.test", .rule = "a", .port = 443 }, &r); /* joins A, asks AAAA */
+    for (uint64_t until = clock_mono_ms() + 5000; p.lab.servers[0].asked < 3 && clock_mono_ms() < until;)
+        loop_run_once(p.lab.loop, 5);
+    assert_int_equal(p.lab.servers[0].asked, 3);
+    assert_false(lab_event(&p.lab).ok);
+    resolver_free(&p.lab.resolver);
+    unsigned lines[3] = { 0 };
+    for (struct lab_event e; (e = lab_event(&p.lab)).ok;) {
+        assert_string_equal(e.qname, "www.a.test");
+        assert_non_null(strstr(e.message, "stopped before an answer came"));
+        lines[strcmp(e.qtype, "A") == 0 ? 0 : strcmp(e.qtype, "TXT") == 0 ? 1 : 2]++;
+    }
+    assert_true(lines[0] == 1 && lines[1] == 1 && lines[2] == 1);
+    stop(&p);
+}
+
 static struct virtual_table *table(const char *net)
 {
     static const unsigned char key[VIRTUAL_KEY];
@@ -378,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_forged),
         cmocka_unit_test(test_every_question_is_answered),
         cmocka_unit_test(test_gone_while_waiting),
+        cmocka_unit_test(test_told_at_the_end),
         cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
