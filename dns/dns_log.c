@@ -8,6 +8,7 @@
 #include "audit/event_counter.h"
 #include "dns/record_text.h"
 #include "dns/zone.h"
+#include "policy/end.h"
 
 #include <stdlib.h>
 
@@ -115,13 +116,33 @@ static uint64_t key_of(struct str agent, struct str zone, struct str verdict)
     return str_hash(str_of(text, n));
 }
 
+/* What could not be told in time was not used; that it was asked is told later, as counted. */
+static void count_untold(struct event_place *at, const struct dns_record *r)
+{
+    struct event *sample = event_place_count(at);
+    struct dns_record untold = *r;
+    if (!sample)
+        return;
+    untold.ips = NULL;
+    untold.n = 0;
+    untold.records = STR_NONE;
+    untold.message = STR("the log had no room for it when it was asked");
+    if (untold.rcode.n > 0)
+        untold.rcode = STR("SERVFAIL");
+    if (!str_eq(r->verdict, STR("deny"))) {
+        untold.verdict = STR("deny");
+        untold.code = str_c(end_code(END_AUDIT_UNAVAILABLE));
+    }
+    build(sample, &untold);
+}
+
 int dns_log_write(struct dns_log *d, const struct dns_record *r)
 {
     if (!d->sink)
         return -1;
     struct zone z;
     zone_of(r->qname, &z);
-    struct event_place *at = event_counter_at(d->domains, key_of(r->agent, z.zone, r->verdict));
+    struct event_place *at = event_counter_at(d->domains, key_of(r->agent, z.zone, r->verdict)), *of_domain = at;
     if (!at)
         return -1;
     bool write = event_place_take(at, d->per_second);
@@ -134,7 +155,10 @@ int dns_log_write(struct dns_log *d, const struct dns_record *r)
     if (write) {
         struct event e EVENT_LOCAL;
         build(&e, r);
-        return sink_write(d->sink, &e, false);
+        if (sink_write(d->sink, &e, false) == 0)
+            return 0;
+        count_untold(of_domain, r);
+        return -1;
     }
     struct event *sample = event_place_count(at);
     if (sample)

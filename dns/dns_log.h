@@ -36,7 +36,8 @@ void dns_log_free(struct dns_log **d);
 void dns_log_configure(struct dns_log *d, uint64_t per_second, uint64_t lag_ms);
 /* May a packet leave, as far as the log is concerned? */
 bool dns_log_ready(struct dns_log *d);
-/* 0: taken or counted. -1: the log has no room, so what this record speaks of must not be used. */
+/* 0: taken or counted. -1: the log has no room, so what this record speaks of must not be used; where it could be counted
+ * all the same, a line comes later. */
 int dns_log_write(struct dns_log *d, const struct dns_record *r);
 
 #endif

@@ -27,6 +27,7 @@ struct asked {
     const struct answer_set *known; /* of the cache, until the loop turns; NULL: nothing */
     char client[46];
     uint64_t started_us;
+    bool late; /* its name may have left: it is told whatever happens */
     uint16_t rcode;
     struct ip ips[WIRE_ADDRESSES_MAX];
     size_t n;
@@ -130,16 +131,27 @@ static void put_records(struct answer *w, const struct asked *a)
     }
 }
 
+static void withhold(struct asked *a)
+{
+    a->rcode = WIRE_SERVFAIL;
+    a->n = 0;
+    a->records = NULL;
+    a->soa = false;
+}
+
 /* Records, then writes. */
 static size_t finish(struct responder *r, struct asked *a, unsigned char *out, size_t max)
 {
     struct answer w;
-    if (!dns_log_ready(r->log) || record(r, a, true) < 0) {
-        a->rcode = WIRE_SERVFAIL;
-        a->n = 0;
-        a->records = NULL;
-        a->soa = false;
+    bool ready = dns_log_ready(r->log);
+    if (!ready && a->late) {
+        withhold(a);
+        a->code = END_AUDIT_UNAVAILABLE;
     }
+    if ((ready || a->late) && record(r, a, true) < 0)
+        ready = false;
+    if (!ready)
+        withhold(a);
     size_t most = a->from->stream ? max : a->q->udp_bytes;
     answer_start(&w, a->q, a->rcode, out, most < max ? most : max);
     for (size_t i = 0; i < a->n; i++)
@@ -287,7 +299,7 @@ static enum answer_family wanted(const struct query *q)
 static void begin_late(const struct forward *f, struct asked *a)
 {
     *a = (struct asked) {
-        .from = &f->from, .q = &f->q, .agent = f->asker->agent, .started_us = f->started_us, .code = END_OK
+        .from = &f->from, .q = &f->q, .agent = f->asker->agent, .started_us = f->started_us, .late = true, .code = END_OK
     };
     a->ruling = f->ruling;
     ip_format(&f->from.client, a->client);

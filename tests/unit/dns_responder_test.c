@@ -185,6 +185,40 @@ static void test_no_record_no_other_family(void **state)
     stop(&p);
 }
 
+/* The log becomes full while a question is upstream: it has a line all the same, when there is room again. */
+static void test_full_while_upstream(void **state)
+{
+    (void)state;
+    static struct port p;
+    unsigned records, code, n = 0, lines = 0;
+    start(&p, "forward", silent, 1, "limits: {refusals_per_second: 100000}");
+    int fd = tcp_client(&p);
+    send_tcp(fd, "www.a.test", 16);
+    wait_asked(&p, 16);
+    do {
+        char name[32];
+        snprintf(name, sizeof name, "x%u.b.test", n++);
+        send_udp(&p, name, WIRE_A);
+        code = answered(&p, &records);
+    } while (code == WIRE_REFUSED && n < 100000);
+    assert_int_equal(code, WIRE_SERVFAIL);
+    unsigned char in[600];
+    ssize_t got = -1;
+    for (uint64_t until = clock_mono_ms() + 8000; got < 0 && clock_mono_ms() < until;) {
+        loop_run_once(p.lab.loop, 20);
+        got = recv(fd, in, sizeof in, MSG_DONTWAIT);
+    }
+    assert_true(got > 2 + QUERY_HEADER && (in[5] & 15) == WIRE_SERVFAIL); /* nobody upstream says anything */
+    for (uint64_t until = clock_mono_ms() + 3000; lines == 0 && clock_mono_ms() < until;) {
+        for (struct lab_event e; (e = lab_event(&p.lab)).ok;) /* into what room there was, or counted */
+            lines += strcmp(e.qname, "www.a.test") == 0 && strcmp(e.qtype, "TXT") == 0;
+        loop_run_once(p.lab.loop, 20);
+    }
+    assert_int_equal(lines, 1);
+    close(fd);
+    stop(&p);
+}
+
 /* --- many questions on one connection --- */
 
 enum { QUESTIONS_MAX = 3000 };
@@ -400,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_record_no_answer),
         cmocka_unit_test(test_no_record_no_other_family),
+        cmocka_unit_test(test_full_while_upstream),
         cmocka_unit_test(test_forged),
         cmocka_unit_test(test_every_question_is_answered),
         cmocka_unit_test(test_gone_while_waiting),
