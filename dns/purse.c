@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saves are numbered. Whoever waits does so for the number of the next one to begin, which has its charge; or for less,
- * when after a save no more is unsaved than may be. */
+ * Saves are numbered. Whoever waits does so for the first one that has its charge; or for less, when after a save no
+ * more is unsaved than may be. */
 #include "dns/purse.h"
 
 #include "base/log.h"
@@ -25,6 +25,7 @@ struct purse {
     bool keeps;       /* there is a file, or should be */
     bool failed;      /* the last save: until one succeeds */
     uint64_t saves, began_ms;
+    uint64_t wanted; /* the save that has what was charged last */
     uint64_t per_second, wait_ms;
     size_t names_max;
     struct timer regular, due, patience;
@@ -55,8 +56,10 @@ static void unlink_wait(struct purse_wait *w)
 /* Those of saves up to this number. */
 static void decide(struct purse *p, uint64_t save, enum end end, const char *why)
 {
-    while (p->waits && p->waits->save <= save) {
-        struct purse_wait *w = p->waits;
+    for (struct purse_wait *w = p->waits, *next; w; w = next) {
+        next = w->next;
+        if (w->save > save)
+            continue;
         unlink_wait(w);
         w->end = end;
         w->why = why;
@@ -90,7 +93,7 @@ void purse_wait(struct purse *p, struct purse_wait *w)
         return;
     }
     w->purse = p;
-    w->save = p->saves + 1;
+    w->save = p->wanted;
     w->until_ms = loop_now_ms(p->loop) + p->wait_ms;
     w->next = NULL;
     w->link = p->last;
@@ -209,8 +212,14 @@ bool purse_charged(struct purse *p, uint64_t owner, uint64_t name, uint64_t cost
 {
     if (!p->keeps)
         return false;
-    if (cost == 0)
-        return p->names.n > 0 && unsaved_names_has(&p->names, name);
+    if (cost == 0) {
+        bool saving;
+        if (p->names.n == 0 || !unsaved_names_has(&p->names, name, &saving))
+            return false;
+        p->wanted = p->saves + !(saving && saver_busy(p->saver));
+        return true;
+    }
+    p->wanted = p->saves + 1; /* it may begin at once */
     bool waits = budget_must_save(p->budget);
     if (waits)
         MUST(unsaved_names_add(&p->names, name, owner, p->names_max));

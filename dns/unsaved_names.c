@@ -15,17 +15,20 @@ static void link_name(struct unsaved_names *u, size_t i)
     *head = (uint16_t)(i + 1);
 }
 
-bool unsaved_names_has(const struct unsaved_names *u, uint64_t key)
+bool unsaved_names_has(const struct unsaved_names *u, uint64_t key, bool *ret_saving)
 {
     for (uint16_t i = u->heads[key % UNSAVED_NAMES_HEADS]; i; i = u->v[i - 1].next)
-        if (u->v[i - 1].key == key)
+        if (u->v[i - 1].key == key) {
+            *ret_saving = i <= u->saving;
             return true;
+        }
     return false;
 }
 
 bool unsaved_names_add(struct unsaved_names *u, uint64_t key, uint64_t owner, size_t all)
 {
-    if (unsaved_names_has(u, key))
+    bool saving;
+    if (unsaved_names_has(u, key, &saving))
         return true;
     if (u->n == UNSAVED_NAMES_MAX || !fair_take(&u->held, owner, 1, all))
         return false;

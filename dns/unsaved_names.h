@@ -26,7 +26,8 @@ bool unsaved_names_may(const struct unsaved_names *u, uint64_t owner, size_t all
 /* key: hash of whose name it is and of the name. Where there is no place (unsaved_names_may was not asked) nothing is
  * kept: false. */
 bool unsaved_names_add(struct unsaved_names *u, uint64_t key, uint64_t owner, size_t all);
-bool unsaved_names_has(const struct unsaved_names *u, uint64_t key);
+/* *ret_saving: it is in the bytes that are being written. */
+bool unsaved_names_has(const struct unsaved_names *u, uint64_t key, bool *ret_saving);
 /* All that are there now are in bytes that are about to be written; and these are in the file. */
 void unsaved_names_saving(struct unsaved_names *u);
 void unsaved_names_saved(struct unsaved_names *u);

@@ -221,6 +221,38 @@ static void test_who_waits(void **state)
     stop(&p);
 }
 
+/* Who has its charge in the save that is under way goes with that, whoever charges meanwhile; asked again, too. */
+static void test_own_save(void **state)
+{
+    (void)state;
+    struct play p;
+    struct waiter own, again, other, later;
+    start(&p);
+    settle(&p);
+    disk_hangs(true);
+    assert_int_equal(ask(&p, "a", "own.z.test", 25, &own), END_OK);
+    assert_int_equal(ask(&p, "b", "other.z.test", 25, &other), END_OK);
+    assert_int_equal(ask(&p, "a", "own.z.test", 25, &again), END_OK);
+    assert_int_equal(ask(&p, "b", "other.z.test", 25, &later), END_OK);
+    assert_true(own.waits && other.waits && again.waits && later.waits);
+    int before = syncs;
+    disk_hangs(false);
+    while (syncs == before)
+        usleep(1000);
+    disk_hangs(true); /* the next one begins when the loop has seen this one's end */
+    until_decided(&p, &own);
+    until_decided(&p, &again);
+    assert_true(own.w.end == END_OK && again.w.end == END_OK);
+    assert_true(found("a") >= 25);
+    for (int i = 0; i < 10; i++)
+        loop_run_once(p.loop, 1);
+    assert_true(other.waits && later.waits);
+    disk_hangs(false);
+    until_decided(&p, &other);
+    until_decided(&p, &later);
+    stop(&p);
+}
+
 /* A hundred names that came while a save was under way: one save more. */
 static void test_together(void **state)
 {
@@ -421,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_waits),
+        cmocka_unit_test(test_own_save),
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_fails),

@@ -21,8 +21,9 @@ static void add(uint64_t from, uint64_t to, uint64_t owner)
 static unsigned has(uint64_t from, uint64_t to)
 {
     unsigned n = 0;
+    bool saving;
     for (uint64_t k = from; k < to; k++)
-        n += unsaved_names_has(&u, k * UNSAVED_NAMES_HEADS / 4);
+        n += unsaved_names_has(&u, k * UNSAVED_NAMES_HEADS / 4, &saving);
     return n;
 }
 
@@ -37,6 +38,9 @@ static void test_in_order(void **state)
     add(120, 130, 7); /* there already */
     assert_int_equal(u.n, 150);
     assert_int_equal(has(1, 1000), 150);
+    bool saving;
+    assert_true(unsaved_names_has(&u, 100 * UNSAVED_NAMES_HEADS / 4, &saving) && saving);
+    assert_true(unsaved_names_has(&u, 101 * UNSAVED_NAMES_HEADS / 4, &saving) && !saving);
     unsaved_names_saved(&u);
     assert_int_equal(has(1, 101), 0);
     assert_int_equal(has(101, 151), 50);
@@ -52,12 +56,13 @@ static void test_bounded(void **state)
 {
     (void)state;
     uint64_t k = 1, n = 0;
+    bool saving;
     memset(&u, 0, sizeof u);
     for (; unsaved_names_may(&u, 1, UNSAVED_NAMES_MAX); k++)
         assert_true(unsaved_names_add(&u, k, 1, UNSAVED_NAMES_MAX));
     assert_int_equal(k - 1, UNSAVED_NAMES_MAX * 3 / 4);
     assert_false(unsaved_names_add(&u, k, 1, UNSAVED_NAMES_MAX));
-    assert_false(unsaved_names_has(&u, k));
+    assert_false(unsaved_names_has(&u, k, &saving));
     for (uint64_t owner = 2; owner < 200; owner++)
         for (; unsaved_names_may(&u, owner, UNSAVED_NAMES_MAX); n++)
             assert_true(unsaved_names_add(&u, ++k, owner, UNSAVED_NAMES_MAX));
