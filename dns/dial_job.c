@@ -26,7 +26,7 @@ struct dial_job {
     uint16_t port;
     struct ip target_ip; /* via_parent: the vetted address of the target; family 0: the parent resolves it */
     bool judged; /* by the name guard: target->shown is set */
-    bool via_parent, own_look_up; /* own_look_up: this job waited, so the events of the look-up say what came of it */
+    bool via_parent;
     struct purse_wait saved;
     struct lookup_wait wait;
     struct connector *connector;
@@ -173,8 +173,8 @@ static void go_on(struct dial_job *j, const struct ip *ips, size_t n)
 /* --- resolving --- */
 
 /* One bad address spoils the answer: a name that leads to both public and private addresses is an attack or a mistake.
- */
-static bool vetted(struct dial_job *j, const struct ip *ips, size_t n, bool looked_up)
+ * told: the look-up's event says so, for this job. */
+static bool vetted(struct dial_job *j, const struct ip *ips, size_t n, bool looked_up, bool told)
 {
     const struct ip *bad;
     const char *why;
@@ -182,7 +182,7 @@ static bool vetted(struct dial_job *j, const struct ip *ips, size_t n, bool look
     if (asker_vet(asker_of(j), j->env->own, ips, n, &bad, &why) == END_OK)
         return true;
     snprintf(words, sizeof words, "%s%s is refused (%s)", looked_up ? "rebind: " : "", ip_format(bad, text), why);
-    if (looked_up && j->own_look_up)
+    if (told)
         end_job(j, END_ADDRESS_DENIED, words);
     else
         end_denied(j, j->target->agent->name, END_ADDRESS_DENIED, words);
@@ -214,7 +214,7 @@ static void use_answers(struct dial_job *j, bool late)
         }
         if (sets[f] && !j->outcome.dns_id[0])
             memcpy(j->outcome.dns_id, sets[f]->dns_id, ANSWER_ID);
-        if (has_addresses(sets[f]) && !vetted(j, sets[f]->ips, sets[f]->n, true))
+        if (has_addresses(sets[f]) && !vetted(j, sets[f]->ips, sets[f]->n, true, j->wait.own[f]))
             return;
     }
     bool some = has_addresses(sets[FAMILY_V4]) || has_addresses(sets[FAMILY_V6]);
@@ -251,12 +251,8 @@ static void look_up(struct dial_job *j, const struct host *host)
 {
     switch (lookup_get(j->env->lookups, host_str(host), LOOKUP_V4 | LOOKUP_V6, j->parent ? j->parent : j->target, &j->wait)) {
     case LOOKUP_READY:
-        j->own_look_up = false;
+    case LOOKUP_WAITING: /* one family may be in the cache */
         use_answers(j, false);
-        break;
-    case LOOKUP_WAITING:
-        j->own_look_up = true;
-        use_answers(j, false); /* one family may be in the cache */
         break;
     case LOOKUP_UNAUDITED:
         end_job(j, END_AUDIT_UNAVAILABLE, "the log cannot take the record of the look-up");
@@ -324,7 +320,7 @@ static void ask_target(struct dial_job *j, enum end end, const char *why)
 static void resolve(struct dial_job *j, const struct host *host)
 {
     if (host_is_ip(host)) {
-        if (vetted(j, &host->ip, 1, false))
+        if (vetted(j, &host->ip, 1, false, false))
             go_on(j, &host->ip, 1);
         return;
     }
@@ -332,7 +328,7 @@ static void resolve(struct dial_job *j, const struct host *host)
     if (fixed) {
         if (fixed->nips == 0)
             end_job(j, END_ORIGIN_DNS, "resolver.hosts gives the name no address");
-        else if (vetted(j, fixed->ips, fixed->nips, false))
+        else if (vetted(j, fixed->ips, fixed->nips, false, false))
             go_on(j, fixed->ips, fixed->nips);
         return;
     }

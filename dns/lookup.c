@@ -332,6 +332,7 @@ enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want,
                               struct lookup_wait *w)
 {
     uint64_t now = loop_now_ms(l->loop);
+    w->own[FAMILY_V4] = w->own[FAMILY_V6] = false;
     for (int f = 0; f < FAMILIES; f++)
         if (!w->sets[f] && want & 1u << f)
             w->sets[f] = answer_set_ref(cache_get(l->cache, name, (enum answer_family)f, now));
@@ -348,6 +349,8 @@ enum lookup_result lookup_get(struct lookups *l, struct str name, unsigned want,
     for (int f = 0; f < FAMILIES; f++)
         if (lacks & 1u << f && k->sides[f].query)
             upstream_also(k->sides[f].query, str_hash(asker->agent->name));
+    for (int f = 0; f < FAMILIES; f++)
+        w->own[f] = not_asked(k, lacks, f);
     if (!ask(k, lacks, asker)) {
         if (!k->sides[FAMILY_V4].query && !k->sides[FAMILY_V6].query)
             lookup_free(k);

@@ -22,6 +22,7 @@ struct lookup_wait {
     struct lookup *lookup; /* NULL: nothing more comes */
     struct lookup_wait *next, **link;
     struct answer_set *sets[FAMILIES]; /* NULL: not there yet; references */
+    bool own[FAMILIES];                /* asked for this waiter, in whose name it is recorded */
 };
 
 enum lookup_result {

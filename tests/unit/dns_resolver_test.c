@@ -340,6 +340,30 @@ static void test_rebinding(void **state)
     lab_stop(&lab);
 }
 
+/* Who joins a look-up of somebody else's is refused in its own name. */
+static void test_rebinding_joined(void **state)
+{
+    (void)state;
+    static const struct reply script[] = { { NULL, 1, 0, 0, "@ A 10.9.9.9 60", NULL }, NONE };
+    struct lab lab;
+    struct lab_result r[2];
+    unsigned denied[2] = { 0 };
+    START(&lab, script);
+    for (size_t i = 0; i < 2; i++)
+        lab_begin(&lab, &(struct lab_dial) { .host = "rb.a.test", .rule = "any", .agent = i ? "other" : "coder" }, &r[i]);
+    for (size_t i = 0; i < 2; i++) {
+        lab_run(&lab, &r[i], 5000);
+        assert_int_equal(r[i].end, END_ADDRESS_DENIED);
+    }
+    lab_idle(&lab, 20);
+    for (struct lab_event e; (e = lab_event(&lab)).ok;)
+        if (strcmp(e.verdict, "deny") == 0 && strstr(e.message, "rebind"))
+            denied[strcmp(e.agent, "other") == 0]++;
+    assert_int_equal(lab.servers[0].asked, 2);
+    assert_true(denied[0] == 1 && denied[1] == 1);
+    lab_stop(&lab);
+}
+
 static void test_failover(void **state)
 {
     (void)state;
@@ -817,6 +841,7 @@ int main(void)
         cmocka_unit_test(test_own_listeners),
         cmocka_unit_test(test_dns_servers_are_not_dialled),
         cmocka_unit_test(test_rebinding),
+        cmocka_unit_test(test_rebinding_joined),
         cmocka_unit_test(test_failover),
         cmocka_unit_test(test_half),
         cmocka_unit_test(test_single_flight),
