@@ -239,11 +239,12 @@ void dns_stream_answer(struct dns_stream *s, const unsigned char *bytes, size_t 
 
 /* --- accepting --- */
 
-static size_t count_of(const struct dns_port *p, const struct ip *client)
+/* By listener, for agents that are known by theirs may come from one address. */
+static size_t count_of(const struct dns_listener *l, const struct ip *client)
 {
     size_t n = 0;
-    for (const struct dns_stream *s = p->oldest; s; s = s->newer)
-        n += ip_equal(&s->client, client);
+    for (const struct dns_stream *s = l->port->oldest; s; s = s->newer)
+        n += s->listener == l && ip_equal(&s->client, client);
     return n;
 }
 
@@ -266,7 +267,7 @@ static void stream_new(struct dns_listener *l, int fd, const struct sockaddr_sto
     struct ip client;
     uint16_t port;
     struct dns_stream *s = NULL;
-    bool taken = ip_from_sockaddr(from, &client, &port) == 0 && count_of(p, &client) < p->connections_per_client &&
+    bool taken = ip_from_sockaddr(from, &client, &port) == 0 && count_of(l, &client) < p->connections_per_client &&
                  make_room(p) && (s = calloc(1, sizeof *s));
     if (!taken) {
         close(fd);

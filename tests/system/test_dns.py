@@ -530,5 +530,19 @@ def test_sandbox():
         assert searched and all(e["rcode"] == "NXDOMAIN" for e in searched), searched
 
 
+def test_tcp_of_another_listener():
+    """Agents that are known by their listeners may come from one address: one's connections take no places of the other's."""
+    mine, others = dns_port(), dns_port()
+    agents = "".join(f'  - {{name: {who}, identify: [{{listener: "127.0.0.1:{port}"}}]}}\n' for who, port in (("coder", mine), ("mallory", others)))
+    with make(listen=f'  dns: ["127.0.0.1:{mine}", "127.0.0.1:{others}"]', agents=agents, tail="limits: {dns_connections_per_client: 4}") as lab, contextlib.ExitStack() as held:
+        greedy = Client(others)
+        for _ in range(4):
+            s = held.enter_context(contextlib.closing(greedy.tcp()))
+            send_tcp(s, query("api.test"))
+            assert Answer(read_tcp(s)).addresses
+        assert greedy.raw(query("api.test"), tcp=True) == b""  # the control
+        assert Client(mine).ask("api.test", tcp=True).addresses == ["10.77.0.1"]
+
+
 if __name__ == "__main__":
     main()
