@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { CANARY_PIECE = 10, CANARY_SOURCES_MAX = 65536, CANARY_TEXT_MAX = 1024, CANARY_LOOK_MAX = 512 };
+enum { CANARY_PIECE = 10, CANARY_SOURCES_MAX = 65536, CANARY_TEXT_MAX = 1024, CANARY_LOOK_MAX = 768 };
 
 struct canary_source {
     struct str text; /* the placeholder, at most CANARY_TEXT_MAX bytes */

@@ -6,10 +6,12 @@
 #include "dns/dns_log.h"
 
 #include "audit/event_counter.h"
+#include "dns/canary.h"
 #include "dns/record_text.h"
 #include "dns/zone.h"
 #include "policy/end.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { DOMAINS = 256, AGENTS = 64, ANSWERS = 16 };
@@ -19,6 +21,7 @@ struct dns_log {
     struct sink *sink;
     uint64_t per_second, lag_ms;
     struct event_counter *domains, *agents;
+    struct canary *canary;
 };
 
 struct dns_log *dns_log_new(struct loop *l, struct sink *sink, struct err *err)
@@ -45,6 +48,13 @@ void dns_log_configure(struct dns_log *d, uint64_t per_second, uint64_t lag_ms)
     d->lag_ms = lag_ms;
 }
 
+void dns_log_set_canary(struct dns_log *d, struct canary *canary)
+{
+    struct canary *old = d->canary;
+    d->canary = canary ? canary_ref(canary) : NULL;
+    canary_unref(&old);
+}
+
 bool dns_log_ready(struct dns_log *d)
 {
     return d->sink && sink_ready(d->sink, loop_now_ms(d->loop), d->lag_ms);
@@ -56,8 +66,20 @@ static void put(struct event *e, enum event_field f, struct str s)
         event_put_str(e, f, s);
 }
 
-static void build(struct event *e, const struct dns_record *r)
+enum { MASKED = 80 };
+/* What a server said, for the log: a name server may be the agent's own, and say what that told it. */
+static struct str shown(const struct dns_log *d, struct str said, char out[MASKED])
 {
+    struct canary_hit hit;
+    if (!d->canary || !canary_find(d->canary, said, &hit))
+        return said;
+    snprintf(out, MASKED, "[CRED:%.*s]", (int)(hit.credential.n < 64 ? hit.credential.n : 64), hit.credential.p);
+    return str_c(out);
+}
+
+static void build(const struct dns_log *d, struct event *e, const struct dns_record *r)
+{
+    char masked[MASKED];
     event_init(e, EVENT_DNS);
     put(e, FIELD_AGENT, r->agent);
     put(e, FIELD_CLIENT, r->client);
@@ -81,13 +103,13 @@ static void build(struct event *e, const struct dns_record *r)
     for (size_t i = 0; i < ANSWERS && rest.n >= 2; i++) {
         char text[RECORD_TEXT];
         size_t n = (size_t)(unsigned char)rest.p[0] << 8 | (unsigned char)rest.p[1];
-        event_add(e, FIELD_ANSWERS, str_c(record_text(r->type, str_sub(rest, 2, n), text)));
+        event_add(e, FIELD_ANSWERS, shown(d, str_c(record_text(r->type, str_sub(rest, 2, n), text)), masked));
         rest = str_from(rest, 2 + n);
     }
     if (r->n == 0 && r->records.n == 0 && r->rcode.n > 0)
         event_put_null(e, FIELD_ANSWERS);
     event_put_u64(e, FIELD_MS, r->ms);
-    put(e, FIELD_MESSAGE, r->message);
+    put(e, FIELD_MESSAGE, shown(d, r->message, masked));
 }
 
 void dns_log_free(struct dns_log **dp)
@@ -98,6 +120,7 @@ void dns_log_free(struct dns_log **dp)
         return;
     event_counter_free(&d->domains);
     event_counter_free(&d->agents);
+    canary_unref(&d->canary);
     free(d);
 }
 
@@ -117,7 +140,7 @@ static uint64_t key_of(struct str agent, struct str zone, struct str verdict)
 }
 
 /* What could not be told in time was not used; that it was asked is told later, as counted. */
-static void count_untold(struct event_place *at, const struct dns_record *r)
+static void count_untold(const struct dns_log *d, struct event_place *at, const struct dns_record *r)
 {
     struct event *sample = event_place_count(at);
     struct dns_record untold = *r;
@@ -133,7 +156,7 @@ static void count_untold(struct event_place *at, const struct dns_record *r)
         untold.verdict = STR("deny");
         untold.code = str_c(end_code(END_AUDIT_UNAVAILABLE));
     }
-    build(sample, &untold);
+    build(d, sample, &untold);
 }
 
 int dns_log_write(struct dns_log *d, const struct dns_record *r)
@@ -154,14 +177,14 @@ int dns_log_write(struct dns_log *d, const struct dns_record *r)
     }
     if (write) {
         struct event e EVENT_LOCAL;
-        build(&e, r);
+        build(d, &e, r);
         if (sink_write(d->sink, &e, false) == 0)
             return 0;
-        count_untold(of_domain, r);
+        count_untold(d, of_domain, r);
         return -1;
     }
     struct event *sample = event_place_count(at);
     if (sample)
-        build(sample, r);
+        build(d, sample, r);
     return 0;
 }

@@ -28,12 +28,16 @@ struct dns_record {
     uint64_t ms;
 };
 
+struct canary;
 struct dns_log;
 /* sink is borrowed; NULL: nothing is ever taken. */
 struct dns_log *dns_log_new(struct loop *l, struct sink *sink, struct err *err);
 /* Writes what is still counted. */
 void dns_log_free(struct dns_log **d);
 void dns_log_configure(struct dns_log *d, uint64_t per_second, uint64_t lag_ms);
+/* Whose pieces are masked in what servers said (answers, message), as names are in name_shown.h; NULL, as at first: none. A
+ * reference is taken. */
+void dns_log_set_canary(struct dns_log *d, struct canary *canary);
 /* May a packet leave, as far as the log is concerned? */
 bool dns_log_ready(struct dns_log *d);
 /* 0: taken or counted. -1: the log has no room, so what this record speaks of must not be used; where it could be counted

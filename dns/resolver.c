@@ -247,6 +247,7 @@ static void use_snapshot(struct resolver *r, struct snapshot *s, struct canary *
     lookups_set_limits(r->lookups, limits->dns_cache, limits->dns_ttl_max);
     if (name_guard_set(r->guard, s, canary, &err)) /* as with an old policy: it must not stay in force */
         log_fatal("%s", err.text);
+    dns_log_set_canary(r->log, canary);
     dns_log_configure(r->log, limits->refusals_per_second, limits->event_lag);
     responder_set_snapshot(r->responder, s);
     snapshot_unref(&r->snapshot);

@@ -460,5 +460,45 @@ def test_upstream_silent():
         assert f"127.0.0.1:{silent.port} (it did not answer in time)" in e["message"], e
 
 
+def test_said_by_a_server():
+    """A name server may be the agent's own, and know a placeholder: what it answers stands in no line."""
+    with forwarding(tail=EACH_EVENT) as lab:
+        piece = lab.placeholder
+        told = {("told.typed.test", 16): [Record("told.typed.test", 16, 60, bytes([len(piece)]) + piece.encode())],
+                ("told.typed.test", 15): [Record("told.typed.test", 15, 60, b"\0\1" + name(f"{piece[:20]}.{piece[20:]}.evil.test"))],
+                ("told.up.test", 1): [alias("told.up.test", f"{piece}.evil.test"), address(f"{piece}.evil.test", "127.0.0.50")],
+                ("far.up.test", 1): [r for i in range(8) for r in [alias(f"{'far' if not i else f'{i}.' + 'x' * 60}.up.test", f"{i + 1}.{'x' * 60}.up.test")]]
+                + [alias(f"8.{'x' * 60}.up.test", f"{piece}.evil.test"[-250:]), address(f"{piece}.evil.test", "127.0.0.50")]}
+        lab.up.script = lambda qname, kind: (0, told.get((qname, kind), []), [])
+        for (qname, kind), _ in told.items():
+            assert lab.dns.ask(qname, kind).code in ("NOERROR", "SERVFAIL")
+            dns_event(lab, qname, qtype={1: "A", 15: "MX", 16: "TXT"}[kind])
+        lines = "\n".join(str(e) for e in lab.events("dns"))
+        assert "e54a96d3522425" not in lines.replace(".", ""), lines
+        assert lines.count("[CRED:github]") >= 3, lines
+
+
+def test_not_behind_another():
+    """An agent that fills its own share with names nobody answers, and asks for another's names just when they are forgotten, keeps nobody waiting behind it."""
+    mine, others = dns_port(), dns_port()
+    agents = "".join(f'  - {{name: {who}, identify: [{{listener: "127.0.0.1:{port}"}}]}}\n' for who, port in (("coder", mine), ("mallory", others)))
+    with forwarding(listen=f'  dns: ["127.0.0.1:{mine}", "127.0.0.1:{others}"]', agents=agents) as lab:
+        coder, mallory = Client(mine, timeout=4), Client(others)
+        with contextlib.closing(mallory.udp()) as s:
+            for i in range(400):
+                s.send(query(f"silent{i}.up.test"))
+                s.send(query(f"silent{i}.up.test", "AAAA"))
+            for qname, qtype in (("www.up.test", "A"), ("www.up.test", "AAAA"), ("www.typed.test", "TXT")):
+                s.send(query(qname, qtype))
+            wait_for(lambda: len(lab.up.asked) >= 48, "its share")
+            time.sleep(0.3)
+            assert not asked(lab, "www.up.test"), "it waits behind its own"
+            start = time.monotonic()
+            assert coder.ask("www.up.test").addresses == ["127.0.0.50"]
+            assert coder.ask("www.up.test", "AAAA").code == "NOERROR"
+            assert len(coder.ask("www.typed.test", "TXT").answers) == 2
+            assert time.monotonic() - start < 1
+
+
 if __name__ == "__main__":
     main()
