@@ -134,7 +134,9 @@ static void start(struct upstream_query *q)
     if (q->way == WAY_TLS) /* nobody but the server can answer: no letter case is drawn */
         memset(chance, 0, sizeof chance);
     struct task done = q->leg.done;
-    q->leg = (struct upstream_leg) { .step = q->step, .done = done, .under_way = true, .blame = &q->blame };
+    q->leg = (struct upstream_leg) {
+        .step = q->step, .owner = (size_t)(q->owner % OWNERS), .done = done, .under_way = true, .blame = &q->blame
+    };
     MUST(wire_query_make(&q->leg.wire, str_of(q->name, q->n), q->type, chance) == 0);
     q->state = QUERY_ACTIVE;
     u->used[q->way]++;

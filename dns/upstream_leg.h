@@ -12,6 +12,7 @@
 struct upstream_leg {
     struct wire_query wire; /* as it goes out */
     size_t step;            /* the front's number for the servers to ask */
+    uint64_t owner;         /* for whom */
     struct task done;       /* cb: the front's */
     bool under_way;
     void *carrier; /* the carrier's; NULL: nothing of it is held there */

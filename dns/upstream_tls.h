@@ -5,14 +5,15 @@
  * that goes wrong with it leads to a question in the clear. It is not the order of steps (upstream.c), nor the trust
  * store.
  *
- * One connection to a server, made when there is something to ask, kept for thirty seconds at rest; many questions
+ * One connection to a server for each owner, made when there is something to ask, kept for thirty seconds at rest; many questions
  * under way on it (pipeline.h). Letter case is not drawn: nobody but the server could forge an answer. A server that
  * cannot be reached, does not prove itself or breaks the protocol is left alone for a second, two, four … thirty, and
  * the next of the step is asked. One that is silent about a name loses its connection only if nothing else came on it,
  * for what name is asked is up to others; where the next one knows an answer, that one comes first for thirty seconds.
- * When a connection that had served is closed with questions under way, they are asked once more, on a new one.
+ * When a connection is closed with questions under way, they are asked once more, on a new one: that too may be for what one of them
+ * asks, so owners have none in common.
  *
- * Memory: at most one connection to each of DNS_SERVERS_MAX servers takes questions, some 50 KB of OpenSSL's and what
+ * Memory: at most one connection for each owner to each of DNS_SERVERS_MAX servers takes questions, some 50 KB of OpenSSL's and what
  * pipeline.h says; ones of before a reload go on until their questions end. Opens no file. */
 #ifndef DNS_UPSTREAM_TLS_H
 #define DNS_UPSTREAM_TLS_H

@@ -81,7 +81,7 @@ void tls_ask_place(struct tls_ask *a)
     for (int at; (at = ask_next(a)) >= 0;) {
         a->at = (size_t)at;
         a->tried |= 1u << at;
-        struct tls_conn *c = tls_conn_to(t, &t->servers[a->at]);
+        struct tls_conn *c = tls_conn_to(t, &t->servers[a->at], a->leg->owner);
         if (!c || pipeline_put(&c->pipe, &a->ask) < 0)
             continue;
         a->conn = c;

@@ -19,8 +19,7 @@
 
 enum {
     IDLE_MS = 30000,
-    CONNECTS_BURST = 20, /* also to a server that closes after each answer */
-    CONNECTS_PER_S = 10,
+    CONNECTS_PER_S = 10, /* also to a server that closes after each answer; base/fair.h */
     NOISE_MAX = 64, /* messages of a handshake since the last answer; an honest one has about ten */
     READS_MAX = 8,  /* in one round */
 };
@@ -57,8 +56,6 @@ void tls_conn_sessions(SSL_CTX *ctx)
 
 void tls_conn_retire(struct tls_conn *c)
 {
-    if (c->server)
-        c->server->conn = NULL;
     c->server = NULL;
 }
 
@@ -121,8 +118,14 @@ static void conn_closed(struct tls_conn *c, enum io io)
         conn_failed(c, stream_error(&c->stream), "what came is not TLS any more");
     else if (c->pipe.waiting == 0 || served)
         tls_conn_lost(c, served);
-    else
-        conn_failed(c, "it closes connections without an answer", "is it a DNS server over TLS, and does it serve us?");
+    else {
+        /* It may be for a name that it does not want to hear (unbound closes where it would drop a question over UDP): an agent that
+         * asks for one would take the server from all others. */
+        if (c->state == CONN_UP && c->server)
+            tls_server_complain(c->t, c->server, "it closes connections without an answer", "",
+                                "is it a DNS server over TLS, and does it serve us?");
+        tls_conn_lost(c, true);
+    }
 }
 
 /* Every message that passes, in both directions; only OpenSSL's own can end it, through the stream. */
@@ -351,7 +354,7 @@ static int dial(const struct tls_server *s)
     return fd;
 }
 
-static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s)
+static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s, uint64_t owner)
 {
     int fd = dial(s);
     if (fd < 0) {
@@ -370,7 +373,7 @@ static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s)
             stream_init(&c->stream, fd);
             pipeline_init(&c->pipe);
             c->server = s;
-            s->conn = c;
+            c->owner = owner;
             c->next = t->conns;
             c->link = &t->conns;
             if (c->next)
@@ -386,12 +389,13 @@ static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s)
     return NULL;
 }
 
-struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s)
+struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s, uint64_t owner)
 {
     uint64_t now = loop_now_ms(t->loop);
-    if (s->conn)
-        return s->conn;
-    if (!t->trust || now < s->retry_ms || !bucket_take(&s->connects, CONNECTS_BURST, CONNECTS_PER_S, now))
+    for (struct tls_conn *c = t->conns; c; c = c->next)
+        if (c->server == s && c->owner == owner)
+            return c;
+    if (!t->trust || now < s->retry_ms || !fair_rate_take(&s->connects, owner, CONNECTS_PER_S, now))
         return NULL;
-    return conn_new(t, s);
+    return conn_new(t, s, owner);
 }

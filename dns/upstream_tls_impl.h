@@ -7,7 +7,7 @@
 #ifndef DNS_UPSTREAM_TLS_IMPL_H
 #define DNS_UPSTREAM_TLS_IMPL_H
 
-#include "base/bucket.h"
+#include "base/fair.h"
 #include "base/stream.h"
 #include "dns/pipeline.h"
 #include "dns/upstream_tls.h"
@@ -19,14 +19,13 @@ struct tls_server {
     struct ip ip;
     uint16_t port;
     struct host name;
-    struct tls_conn *conn; /* that takes questions */
     SSL_SESSION *session;  /* for the next connection, which uses it up */
     int64_t session_until; /* when a certificate of the chain that was verified ends, seconds since 1970 */
     unsigned failures;     /* in a row */
     uint64_t retry_ms;     /* not connected to before */
     struct server_fault fault;
     uint64_t first_ms;     /* asked first until then: it answered where another was silent */
-    struct bucket connects;
+    struct fair_rate connects;
 };
 
 enum conn_state { CONN_CONNECTING = 1, CONN_HANDSHAKE, CONN_UP };
@@ -34,6 +33,7 @@ struct tls_conn {
     struct watch watch;
     struct upstream_tls *t;
     struct tls_server *server; /* NULL: takes no questions any more */
+    uint64_t owner;            /* whose questions it takes: what one asks may make a server close it */
     struct tls_conn *next, **link;
     enum conn_state state;
     struct stream stream;
@@ -83,8 +83,8 @@ void tls_server_forget(struct tls_server *s);
 int tls_conn_init(void);
 /* Sessions of this context's connections are kept with their servers. */
 void tls_conn_sessions(SSL_CTX *ctx);
-/* The server's, or a new one; NULL: it takes no question now. */
-struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s);
+/* The server's for this owner, or a new one; NULL: it takes no question now. */
+struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s, uint64_t owner);
 /* It takes no new question. */
 void tls_conn_retire(struct tls_conn *c);
 /* To be said when a question was taken off it: where none is left it is closed, soon or at once. Frees nothing now. */

@@ -116,6 +116,7 @@ enum behaviour {
     HOLDS,          /* keeps its answers until tls_server_release, which gives them last first */
     SILENT,         /* reads and says nothing */
     CLOSES,         /* instead of an answer */
+    CLOSES_AT_0,    /* ... of a name that begins so, and answers all others */
     CLOSES_AFTER_1, /* each connection: one answer, and at the next question the end */
     SAYS_TWICE,
     NEVER_ASKED,    /* an answer to another name, and then the right one */
@@ -214,8 +215,11 @@ static inline void peer_answer(struct tls_peer *p, const unsigned char *q)
     struct tls_server *s = p->server;
     unsigned char out[1024];
     size_t n = honest(out, q, 0);
-    if (q[13] == '0') /* nobody can look up what begins so */
+    if (q[13] == '0') { /* nobody can look up what begins so */
+        if (s->how == CLOSES_AT_0)
+            peer_close(p);
         return;
+    }
     switch (s->how) {
     case HOLDS:
     case SILENT:
@@ -278,6 +282,7 @@ static inline void peer_answer(struct tls_peer *p, const unsigned char *q)
         out[2] |= 2;
         break;
     case HONEST:
+    case CLOSES_AT_0:
         break;
     }
     peer_say(p, out, n);
