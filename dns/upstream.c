@@ -17,7 +17,7 @@
 enum {
     QUERIES_MAX = 4096,
     QUERY_MS = 10000, /* a question, its wait for a place included */
-    OWNERS = 256,
+    OWNERS = UPSTREAM_OWNERS,
 };
 
 enum way { WAY_UDP, WAY_TCP, WAY_TLS, WAYS };

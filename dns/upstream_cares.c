@@ -10,7 +10,7 @@
  * a query. Its sockets are therefore ours (ares_set_socket_functions), and lane_recv is a gate: a datagram that does
  * not repeat id and question bit for bit does not exist; an answer that is malformed, lame or a refusal is handed on as
  * a plain refusal, on which c-ares goes to the next server. A server that answered where an earlier one did not is
- * asked first for a while. */
+ * asked first by that owner for a while. */
 #include "dns/upstream_cares.h"
 
 #include "base/log.h"
@@ -46,6 +46,7 @@ struct lane {
     ares_channel channel;
     bool tcp;
     uint64_t generation; /* of the servers it was given */
+    size_t first;        /* … and which of them came first */
     struct group *group; /* the ones it asks … */
     uint64_t lent;       /* … while they are the same */
     struct upstream_leg *leg;
@@ -57,13 +58,18 @@ struct lane {
     struct lane_sock socks[LANE_SOCKS];
 };
 
-/* The servers of a step, in the order in which they are asked now. */
+/* The servers of a step, in their order, and which of them is rotated to the front for whom: what one owner asks may be what the
+ * first does not know and the next one does, and must not send another's names there. */
 struct group {
     struct dns_server v[DNS_SERVERS_MAX];
     struct server_fault faults[DNS_SERVERS_MAX];
     bool tcp;
-    size_t n, first; /* first: rotated to the front */
-    uint64_t first_until_ms, generation;
+    size_t n;
+    struct {
+        size_t first;
+        uint64_t until_ms;
+    } orders[UPSTREAM_OWNERS];
+    uint64_t generation;
     uint64_t lent; /* how often the group was given other servers */
 };
 
@@ -203,15 +209,13 @@ static ares_ssize_t lane_sendv(ares_socket_t fd, const struct iovec *v, int n, v
 }
 
 /* A server helped: if it was not the first to be asked, the ones before it are down; start with it for a while. */
-static void note_good(const struct lane_sock *s)
+static void note_good(const struct lane_sock *s, size_t owner)
 {
-    struct upstream_cares *c = s->lane->c;
     struct group *g = s->lane->group;
-    if (s->server >= g->n || s->server == g->first)
+    if (s->server >= g->n || s->server == g->orders[owner].first)
         return;
-    g->first = s->server;
-    g->first_until_ms = loop_now_ms(c->loop) + PROMOTED_MS;
-    g->generation = ++c->generation;
+    g->orders[owner].first = s->server;
+    g->orders[owner].until_ms = loop_now_ms(s->lane->c->loop) + PROMOTED_MS;
 }
 
 /* An answer to our question: judged here, so that what does not help sends c-ares to the next server. */
@@ -227,7 +231,7 @@ static void judge(struct lane_sock *s, struct upstream_leg *leg, char *packet, s
     if (leg->rcode == WIRE_NOERROR)
         leg->rcode = rcode;
     if (good)
-        note_good(s);
+        note_good(s, leg->owner);
     else
         packet[3] = (char)((packet[3] & 0xf0) | refusal);
 }
@@ -329,17 +333,17 @@ static void on_ares(void *ctx, int status, int timeouts, unsigned char *packet, 
 static bool lane_ready(struct lane *ln)
 {
     struct group *g = ln->group;
-    if (g->first != 0 && loop_now_ms(ln->c->loop) >= g->first_until_ms) {
-        g->first = 0;
-        g->generation = ++ln->c->generation;
-    }
+    size_t owner = ln->leg->owner;
+    if (loop_now_ms(ln->c->loop) >= g->orders[owner].until_ms)
+        g->orders[owner].first = 0;
+    size_t first = g->orders[owner].first;
     if (g->n == 0)
         return false;
-    if (ln->generation == g->generation)
+    if (ln->generation == g->generation && ln->first == first)
         return true;
     struct ares_addr_port_node nodes[DNS_SERVERS_MAX];
     for (size_t i = 0; i < g->n; i++) {
-        const struct dns_server *s = &g->v[i == 0 ? g->first : i <= g->first ? i - 1 : i];
+        const struct dns_server *s = &g->v[i == 0 ? first : i <= first ? i - 1 : i];
         nodes[i] = (struct ares_addr_port_node) { .next = i + 1 < g->n ? &nodes[i + 1] : NULL,
                                                   .family = s->ip.family == 4 ? AF_INET : AF_INET6,
                                                   .udp_port = s->port,
@@ -349,6 +353,7 @@ static bool lane_ready(struct lane *ln)
     if (ares_set_servers_ports(ln->channel, nodes) != ARES_SUCCESS)
         return false;
     ln->generation = g->generation;
+    ln->first = first;
     return true;
 }
 

@@ -9,10 +9,11 @@
 #include "dns/server_fault.h"
 #include "dns/upstream.h"
 
+enum { UPSTREAM_OWNERS = 256 };
 struct upstream_leg {
     struct wire_query wire; /* as it goes out */
     size_t step;            /* the front's number for the servers to ask */
-    uint64_t owner;         /* for whom */
+    size_t owner;           /* for whom, below UPSTREAM_OWNERS */
     struct task done;       /* cb: the front's */
     bool under_way;
     void *carrier; /* the carrier's; NULL: nothing of it is held there */

@@ -17,7 +17,7 @@ static void ask_promote(const struct tls_ask *a)
         return;
     for (size_t i = 0; i < t->n; i++)
         if (t->servers[i].step == a->leg->step)
-            t->servers[i].first_ms = i == a->at ? loop_now_ms(t->loop) + PROMOTED_MS : 0;
+            t->servers[i].first_ms[a->leg->owner] = i == a->at ? loop_now_ms(t->loop) + PROMOTED_MS : 0;
 }
 
 void tls_ask_answered(struct tls_ask *a, struct str packet)
@@ -67,7 +67,7 @@ static int ask_next(const struct tls_ask *a)
     for (size_t i = 0; i < t->n; i++) {
         if (t->servers[i].step != a->leg->step || a->tried >> i & 1)
             continue;
-        if (t->servers[i].first_ms > loop_now_ms(t->loop))
+        if (t->servers[i].first_ms[a->leg->owner] > loop_now_ms(t->loop))
             return (int)i;
         next = next < 0 ? (int)i : next;
     }

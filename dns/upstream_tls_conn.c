@@ -354,7 +354,7 @@ static int dial(const struct tls_server *s)
     return fd;
 }
 
-static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s, uint64_t owner)
+static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s, size_t owner)
 {
     int fd = dial(s);
     if (fd < 0) {
@@ -389,7 +389,7 @@ static struct tls_conn *conn_new(struct upstream_tls *t, struct tls_server *s, u
     return NULL;
 }
 
-struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s, uint64_t owner)
+struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s, size_t owner)
 {
     uint64_t now = loop_now_ms(t->loop);
     for (struct tls_conn *c = t->conns; c; c = c->next)

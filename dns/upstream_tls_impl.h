@@ -24,7 +24,7 @@ struct tls_server {
     unsigned failures;     /* in a row */
     uint64_t retry_ms;     /* not connected to before */
     struct server_fault fault;
-    uint64_t first_ms;     /* asked first until then: it answered where another was silent */
+    uint64_t first_ms[UPSTREAM_OWNERS]; /* asked first until then, by owner: it answered where another was silent */
     struct fair_rate connects;
 };
 
@@ -33,7 +33,7 @@ struct tls_conn {
     struct watch watch;
     struct upstream_tls *t;
     struct tls_server *server; /* NULL: takes no questions any more */
-    uint64_t owner;            /* whose questions it takes: what one asks may make a server close it */
+    size_t owner;              /* whose questions it takes: what one asks may make a server close it */
     struct tls_conn *next, **link;
     enum conn_state state;
     struct stream stream;
@@ -84,7 +84,7 @@ int tls_conn_init(void);
 /* Sessions of this context's connections are kept with their servers. */
 void tls_conn_sessions(SSL_CTX *ctx);
 /* The server's for this owner, or a new one; NULL: it takes no question now. */
-struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s, uint64_t owner);
+struct tls_conn *tls_conn_to(struct upstream_tls *t, struct tls_server *s, size_t owner);
 /* It takes no new question. */
 void tls_conn_retire(struct tls_conn *c);
 /* To be said when a question was taken off it: where none is left it is closed, soon or at once. Frees nothing now. */

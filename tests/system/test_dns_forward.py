@@ -500,5 +500,22 @@ def test_not_behind_another():
             assert time.monotonic() - start < 1
 
 
+def test_the_order_of_servers_is_each_agents_own():
+    """What one agent asks, the first server may not know and the second may: that sends no name of another's to the second."""
+    def inner(qname, kind):
+        return None if qname.endswith(".typed.test") else script(qname, kind)
+
+    mine, others, second = dns_port(), dns_port(), Upstream(lambda qname, kind: (0, [address(qname, "127.0.0.51")], []) if qname.endswith(".typed.test") else (3, [], [soa(60)]))
+    agents = "".join(f'  - {{name: {who}, identify: [{{listener: "127.0.0.1:{port}"}}]}}\n' for who, port in (("coder", mine), ("mallory", others)))
+    up = Upstream(inner)
+    with make(resolver=FORWARD, rules=RULES, upstreams=f'127.0.0.1:{up.port}", "127.0.0.1:{second.port}', agents=agents,
+              listen=f'  dns: ["127.0.0.1:{mine}", "127.0.0.1:{others}"]', tail='exfiltration: {exempt: ["*"]}\n'):
+        coder, mallory = Client(mine), Client(others)
+        assert mallory.ask("a.typed.test").addresses == ["127.0.0.51"]
+        assert coder.ask("www.up.test").addresses == ["127.0.0.50"]
+        assert mallory.ask("b.typed.test").addresses == ["127.0.0.51"]
+        assert second.names() == ["a.typed.test", "b.typed.test"] and "b.typed.test" not in up.names(), (up.names(), second.names())
+
+
 if __name__ == "__main__":
     main()
