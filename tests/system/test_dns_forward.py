@@ -9,7 +9,7 @@ import time
 
 from dns_wire import Answer, Client, Record, Upstream, address, alias, name, query, read_name, read_tcp, send_tcp, soa
 from lab import main, wait_for
-from test_dns import EACH_EVENT, dns_event, make, reload
+from test_dns import EACH_EVENT, dns_event, dns_port, make, reload
 
 RULES = """  - {name: up, hosts: ["*.up.test", "*.ask-up.test"], action: allow}
   - {name: typed, hosts: ["*.typed.test"], dns_types: [A, TXT, MX, SRV], action: allow}
