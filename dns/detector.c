@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "dns/special_name.h"
 #include "dns/wire.h"
+#include "policy/dns_type.h"
 
 #include <stdlib.h>
 
@@ -168,6 +169,14 @@ static unsigned event_cost(const struct detector_ask *a)
     return EACH + TYPE_RARE;
 }
 
+/* A known name that is dialled says no more than the request to it may, and its addresses come from the cache. Questions for
+ * other records leave each time: to choose among a few names over and over is an alphabet. */
+static bool is_free_when_seen(const struct detector_ask *a)
+{
+    return a->approval != DETECTOR_UNAPPROVED &&
+           (a->event == DETECTOR_DIAL || a->qtype == DNS_TYPE_A || a->qtype == DNS_TYPE_AAAA);
+}
+
 static struct budget_event budget_event_of(const struct detector_finding *f)
 {
     bool approved = f->ask.approval != DETECTOR_UNAPPROVED;
@@ -181,7 +190,7 @@ static struct budget_event budget_event_of(const struct detector_finding *f)
                               .each = event_cost(&f->ask),
                               .approved = approved,
                               .any = any,
-                              .free_seen = approved,
+                              .free_seen = is_free_when_seen(&f->ask),
                               .hold = f->ask.hold };
     e.in_above = f->zone.above.n > 0 ? name_cost(zone_before(f->ask.name, f->zone.above)) : 0;
     e.naming = approved && !any ? 0 : name_cost(f->zone.zone);

@@ -4,6 +4,7 @@
  * more is unsaved than may be. */
 #include "dns/purse.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/saver.h"
 #include "dns/budget_file.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SAVE_MS = 30000, SAVE_AGAIN_MS = 1000, SECOND_MS = 1000 };
+enum { SAVE_MS = 30000, SAVE_AGAIN_MS = 1000, SECOND_MS = 1000, LAST_MS = 1500 };
 
 struct purse {
     struct loop *loop;
@@ -29,6 +30,7 @@ struct purse {
     uint64_t per_second, wait_ms;
     size_t names_max;
     struct timer regular, due, patience;
+    uint64_t patience_ms; /* when it is over for the first of those who wait */
     struct purse_wait *waits, **last;
     struct unsaved_names names;
 };
@@ -72,16 +74,21 @@ static void decide(struct purse *p, uint64_t save, enum end end, const char *why
 static void on_patience(struct timer *t)
 {
     struct purse *p = (struct purse *)((char *)t - offsetof(struct purse, patience));
-    uint64_t now = loop_now_ms(p->loop);
-    while (p->waits && p->waits->until_ms <= now) {
-        struct purse_wait *w = p->waits;
+    uint64_t now = loop_now_ms(p->loop), soonest = UINT64_MAX;
+    for (struct purse_wait *w = p->waits, *next; w; w = next) { /* a reload may have made the later ones the more impatient */
+        next = w->next;
+        if (w->until_ms > now) {
+            soonest = w->until_ms < soonest ? w->until_ms : soonest;
+            continue;
+        }
         unlink_wait(w);
         w->end = END_AUDIT_UNAVAILABLE;
         w->why = "what was spent on names was not saved in time (limits.name_wait)";
         loop_defer(p->loop, &w->decided);
     }
+    p->patience_ms = soonest;
     if (p->waits)
-        timer_set(p->loop, t, p->waits->until_ms - now);
+        timer_set(p->loop, t, soonest - now);
 }
 
 void purse_wait(struct purse *p, struct purse_wait *w)
@@ -99,8 +106,10 @@ void purse_wait(struct purse *p, struct purse_wait *w)
     w->link = p->last;
     *p->last = w;
     p->last = &w->next;
-    if (!p->patience.loop)
+    if (!p->patience.loop || p->patience_ms > w->until_ms) {
+        p->patience_ms = w->until_ms;
         timer_set(p->loop, &p->patience, p->wait_ms);
+    }
 }
 
 void purse_wait_done(struct purse_wait *w)
@@ -287,13 +296,15 @@ struct purse *purse_new(struct loop *l, struct budget *b, struct err *err)
 static void save_last(struct purse *p)
 {
     int error = 0;
+    uint64_t start = clock_mono_ms(), passed;
     if (saver_busy(p->saver)) {
-        error = saver_wait(p->saver, (unsigned)p->wait_ms);
+        error = saver_wait(p->saver, LAST_MS);
         budget_file_kept(&p->file, p->budget, error == 0);
     }
     if (error != ETIMEDOUT) {
         begin(p, true);
-        error = saver_busy(p->saver) ? saver_wait(p->saver, (unsigned)p->wait_ms) : ENOMEM;
+        passed = clock_mono_ms() - start;
+        error = saver_busy(p->saver) ? saver_wait(p->saver, passed < LAST_MS ? (unsigned)(LAST_MS - passed) : 0) : ENOMEM;
     }
     if (error)
         log_error("budgets: the file cannot be written (%s): the next start charges what may be missing",
@@ -307,11 +318,11 @@ void purse_free(struct purse **pp)
     if (!p)
         return;
     MUST(!p->waits);
-    timer_clear(&p->regular);
-    timer_clear(&p->due);
-    timer_clear(&p->patience);
     if (p->saver)
         save_last(p);
+    timer_clear(&p->regular);
+    timer_clear(&p->due); /* a last save that failed may have set it */
+    timer_clear(&p->patience);
     if (!saver_free(&p->saver)) /* it holds the bytes and the file until this process ends */
         p->file.fd = -1;
     else

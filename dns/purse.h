@@ -22,7 +22,7 @@ struct purse *purse_new(struct loop *l, struct budget *b, struct err *err);
 void purse_open(struct purse *p, int fd);
 /* From now on. */
 void purse_set_limits(struct purse *p, const struct limits *l);
-/* Saves, for at most limits.name_wait and as long again for a save that is under way. Nobody waits any more. */
+/* Saves, within a second and a half: the supervisor ends a role two seconds after it was told to. Nobody waits any more. */
 void purse_free(struct purse **p);
 
 /* Before a charge. False: nothing that must be saved may be charged now (budget_event.hold), and these are the code and

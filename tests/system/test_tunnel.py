@@ -288,7 +288,7 @@ def test_socks():
         r = subprocess.run([*curl, f"https://raw.test:{lab.tls_port}/x"], capture_output=True, text=True, timeout=30)
         assert r.returncode == 0 and lab.raw.last.target == "/x", r.stderr
         e = close_of(lab, "raw.test")
-        assert e["http_version"] == "socks5" and e["end"] == "ok", e
+        assert e["http_version"] == "socks5" and e["end"] in ("ok", "client_closed"), e  # curl goes with its answer, whoever closes first
         r = subprocess.run([*curl, f"https://open.test:{lab.tls_port}/x"], capture_output=True, text=True, timeout=30)  # the control: intercepted
         assert r.returncode == 60, r
         lab.ssh.close()

@@ -142,6 +142,16 @@ static void test_dials(void **state)
         passed += judge(d, "www.evil.test", DETECTOR_UNAPPROVED, true, DETECTOR_DIAL).allow;
     print_message("%u dials to one name that is not approved\n", passed);
     assert_in_range(passed, 150, 171);
+    passed = 0;
+    for (unsigned i = 0; i < 1000; i++) { /* known names, under a rule with their type: each question leaves, and chooses among five */
+        struct detector_ask ask = { .agent = STR("reader"), .name = str_c(day[i % 5]), .qtype = 16, .approval = DETECTOR_WILDCARD,
+                                    .event = DETECTOR_QUESTION, .written = true };
+        struct detector_finding f;
+        detector_judge(d, &ask, 1, &f);
+        passed += f.allow;
+    }
+    print_message("%u questions for text of five names under a rule\n", passed);
+    assert_in_range(passed, 90, 128);
     detector_free(&d);
 }
 
