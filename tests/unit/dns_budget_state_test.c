@@ -143,6 +143,9 @@ static void test_many_crashes(void **state)
         assert_int_equal(budget_spent(b, STR("a"), STR("z.test"), 1), capped ? 100 : 18 + 30 * 20);
         assert_int_equal(charge(b, "a", "z.test", "x.z.test", 1, 1), BUDGET_ZONE_SPENT);
         assert_int_equal(charge(b, "a", "z.test", "x.z.test", 90, DAY), capped ? BUDGET_OK : BUDGET_ZONE_SPENT);
+        /* So has a zone that nobody knew, of an agent that nobody knew: they begin where all were charged. */
+        assert_int_equal(charge(b, "new", "new.test", "x.new.test", 1, 1), BUDGET_ZONE_SPENT);
+        assert_int_equal(charge(b, "new", "new.test", "x.new.test", 90, DAY), capped ? BUDGET_OK : BUDGET_ZONE_SPENT);
         budget_free(&b);
         buf_done(&bytes);
     }
